@@ -1,0 +1,214 @@
+"""A timm vision transformer that can run on a subset of its patches.
+
+Any plain ViT that timm knows by name, with or without class and register tokens, any patch size, any grid. Its
+weights stay in timm's own layout (`encoder.vit`), so it can be handed back to timm as it is.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.partial_block import block_at, pick
+from flexpredict.positions import Grid, sincos_positions
+from flexpredict.randomness import stream_key
+from flexpredict.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed, timm
+
+EncoderPositions = Literal["sincos", "learned"]
+
+
+class Encoder(nn.Module):
+    """f_θ: images -> patch features, of all patches or of those asked for.
+
+    Args:
+        vit: a timm VisionTransformer; its class token, registers and head stay with it.
+        positions: "sincos" replaces its position embedding by fixed sines and cosines (zero on prefix tokens);
+            "learned" keeps and trains the one it has.
+    """
+
+    def __init__(self, vit: VisionTransformer, positions: EncoderPositions = "learned") -> None:
+        super().__init__()
+        _check_architecture(vit)
+        self.vit = vit
+        self.positions = positions
+        self.grid: Grid = tuple(vit.patch_embed.grid_size)
+        self.patch_size: tuple[int, int] = tuple(vit.patch_embed.patch_size)
+        self.dim: int = vit.embed_dim
+        self.depth = len(vit.blocks)
+        # Positions of the class and register tokens stand before those of the patches, unless timm leaves them out.
+        self._prefix_positions = 0 if vit.no_embed_class else vit.num_prefix_tokens
+        if positions == "sincos":
+            patches = sincos_positions(self.grid, self.dim)
+            prefix = torch.zeros(self._prefix_positions, self.dim)
+            vit.pos_embed = nn.Parameter(torch.cat((prefix, patches))[None], requires_grad=False)
+
+    def forward(self, images: Tensor, keep: Tensor | None = None, read: Tensor | None = None) -> Tensor:
+        """Features of the last layer. images: B C H W (normalised).
+
+        keep: B N indices of the patches that the transformer sees (all by default); with (B·C) N, each image is
+            seen through C different masks in turn.
+        read: B R indices, into what it sees, of the patches whose features are returned (all by default).
+        """
+        x = self._embed(images, keep)
+        for block in self.vit.blocks[:-1]:
+            x = block(x)
+        if read is None:
+            x = self.vit.blocks[-1](x)[:, self.vit.num_prefix_tokens :]
+        else:
+            x = block_at(self.vit.blocks[-1], x, read + self.vit.num_prefix_tokens)
+        return self.vit.norm(x)  # type: ignore[no-any-return]
+
+    def last_layers(self, images: Tensor, count: int = 1) -> list[Tensor]:
+        """Patch features after each of the last `count` blocks, final norm applied to each: B N D each."""
+        if not 1 <= count <= self.depth:
+            raise UserError(
+                f"Features of the last {count} layers were asked of an encoder of {self.depth}. "
+                f"Ask for 1 to {self.depth}."
+            )
+        x = self._embed(images, keep=None)
+        layers = []
+        for index, block in enumerate(self.vit.blocks):
+            x = block(x)
+            if index >= self.depth - count:
+                layers.append(self.vit.norm(x)[:, self.vit.num_prefix_tokens :])
+        return layers
+
+    def _embed(self, images: Tensor, keep: Tensor | None) -> Tensor:
+        """Tokens with positions, prefix tokens first: B (prefix + N) D."""
+        vit = self.vit
+        grid = (images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1])
+        prefix_positions, patch_positions = self._positions(grid)
+        patches = self._patchify(images, grid)
+        if keep is not None:
+            patches = pick(patches, keep.view(len(images), -1)).view(*keep.shape, -1)
+        projection = vit.patch_embed.proj
+        x = vit.patch_embed.norm(F.linear(patches, projection.weight.flatten(1), projection.bias))
+        x = x + (patch_positions if keep is None else patch_positions[keep])
+        prefix = [token for token in (vit.cls_token, vit.reg_token) if token is not None]
+        if prefix:
+            prefix_tokens = torch.cat(prefix, dim=1)
+            if self._prefix_positions:
+                prefix_tokens = prefix_tokens + prefix_positions
+            x = torch.cat((prefix_tokens.expand(x.shape[0], -1, -1), x), dim=1)
+        return vit.norm_pre(vit.pos_drop(x))  # type: ignore[no-any-return]
+
+    def _patchify(self, images: Tensor, grid: Grid) -> Tensor:
+        """B C H W -> B N (C p q): so that only the patches that are kept get embedded."""
+        height, width = self.patch_size
+        if images.shape[2] != grid[0] * height or images.shape[3] != grid[1] * width:
+            raise UserError(
+                f"An image of {images.shape[2]}x{images.shape[3]} cannot be cut into patches of {height}x{width}. "
+                f"Resize it to a multiple, for example {max(grid[0], 1) * height}x{max(grid[1], 1) * width}."
+            )
+        x = images.reshape(images.shape[0], images.shape[1], grid[0], height, grid[1], width)
+        return x.permute(0, 2, 4, 1, 3, 5).reshape(images.shape[0], grid[0] * grid[1], -1)
+
+    def _positions(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Positions of prefix tokens and of the patches of this grid; for another grid than the encoder's own,
+        sines and cosines are computed anew and learned ones interpolated."""
+        embedding, split = self.vit.pos_embed, self._prefix_positions
+        if grid == self.grid:
+            return embedding[0, :split], embedding[0, split:]
+        if self.positions == "sincos":
+            return embedding[0, :split], sincos_positions(grid, self.dim).to(embedding)
+        embedding = resample_abs_pos_embed(embedding, list(grid), list(self.grid), num_prefix_tokens=split)
+        return embedding[0, :split], embedding[0, split:]
+
+
+def build_encoder(
+    model: str,
+    image_size: tuple[int, int],
+    patch_size: int | None = None,
+    positions: EncoderPositions = "sincos",
+    class_token: bool = False,
+    seed: int = 0,
+    options: dict[str, Any] | None = None,
+) -> Encoder:
+    """A new encoder from a timm name.
+
+    Args:
+        model: a timm ViT, for example vit_base_patch16_224; sizes in the name are only defaults.
+        image_size: height and width of the images.
+        patch_size: side of a patch; the name's own where not given.
+        positions: "sincos" (fixed) or "learned".
+        class_token: keep the class token of models that have one (the paper's have none).
+        seed: the initial weights are a function of it alone.
+        options: further arguments of timm's constructor, for example {"embed_dim": 96, "depth": 4}.
+    """
+    arguments = {
+        "num_classes": 0,
+        "global_pool": "",
+        "fc_norm": False,
+        "img_size": image_size,
+        **(options or {}),
+    }
+    if patch_size is not None:
+        arguments["patch_size"] = patch_size
+    if not class_token:
+        arguments["class_token"] = False
+    check_patches(image_size, patch_size or _patch_size_of(model))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_key(seed, "encoder weights"))
+        try:
+            vit = timm.create_model(_known(model), pretrained=False, **arguments)
+        except TypeError as error:
+            raise UserError(
+                f"timm's '{model}' cannot be built with {arguments}: {error}. "
+                "Choose a plain ViT such as vit_small_patch16_224, or mend the options."
+            ) from error
+        encoder = Encoder(vit, positions)
+    rescale_residual_branches(vit.blocks)
+    return encoder
+
+
+def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
+    """Refuse an image that is smaller than a patch or that patches do not fill."""
+    for side in image_size:
+        if side < patch_size:
+            raise UserError(
+                f"Image size {image_size[0]}x{image_size[1]} is smaller than a patch of {patch_size}. "
+                f"Give a larger --image_size or a smaller --patch_size."
+            )
+        if side % patch_size:
+            low = side - side % patch_size
+            raise UserError(
+                f"Patch size {patch_size} does not divide image size {image_size[0]}x{image_size[1]}. "
+                f"Use --image_size {low} or {low + patch_size}, or another --patch_size."
+            )
+
+
+def rescale_residual_branches(blocks: nn.Sequential) -> None:
+    """Divide the output of the l-th block's two branches by √(2l), as I-JEPA does, so that depth does not blow up."""
+    with torch.no_grad():
+        for layer, block in enumerate(blocks, start=1):
+            for branch, output in (("attn", "proj"), ("mlp", "fc2")):
+                weight = getattr(getattr(getattr(block, branch, None), output, None), "weight", None)
+                if weight is not None:
+                    weight.div_((2.0 * layer) ** 0.5)
+
+
+def _known(model: str) -> str:
+    name = model.split(".")[0]
+    if not timm.is_model(name):
+        near = did_you_mean(name, timm.list_models())
+        raise UserError(f"timm has no model named '{model}'.{near} `timm.list_models('vit*')` lists them all.")
+    return name
+
+
+def _patch_size_of(model: str) -> int:
+    """The patch size a timm name implies, without allocating its weights."""
+    with torch.device("meta"):
+        vit = timm.create_model(_known(model), pretrained=False, num_classes=0)
+    _check_architecture(vit)
+    return int(vit.patch_embed.patch_size[0])
+
+
+def _check_architecture(vit: nn.Module) -> None:
+    if type(vit) is not VisionTransformer or type(vit.patch_embed) is not PatchEmbed or vit.pos_embed is None:
+        raise UserError(
+            f"{type(vit).__name__} is not a plain vision transformer: masking needs one that cuts the image into "
+            "separate patches and adds a position to each (timm's VisionTransformer, for example "
+            "vit_small_patch16_224, vit_base_patch14_reg4_dinov2 or deit3_small_patch16_224)."
+        )

@@ -1,0 +1,16 @@
+"""What a person did wrong, said so that they can mend it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input. The message says what was wrong, where, and what to do; the CLI prints it and exits with 2."""
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
+    """`" Did you mean 'a' or 'b'?"`, or nothing where no known word is near."""
+    near = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)
+    if not near:
+        return ""
+    return " Did you mean " + " or ".join(f"'{name}'" for name in near) + "?"

@@ -1,0 +1,131 @@
+"""Where a token is: sin-cos, learned and stochastic positions (the paper on one page).
+
+A masked-image model predicts the features of masked patches from a visible context. The predictor is told *where*
+each masked patch lies, by its position embedding ψ_j. Stochastic positions (StoP) blur that knowledge:
+
+    context token   c_i = ψ_i + A s_i + b              s_i  features of a visible patch, in R^{d_e}
+    masked token    m_j = ψ_j + A n_j + m̃              n_j ~ N(0, noise_std² I), in R^{d_e}
+
+so the position of a masked token is Gaussian, ψ̂_j ~ N(ψ_j, noise_std² A Aᵀ) (Eq. 1-3). The *same* matrix A
+projects the context and the noise. Shrinking A to be certain of the position would lose the context as well:
+at A = 0 nothing of it is left. So the noise cannot be switched off, and A learns which positional features to hide.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from flexpredict import randomness
+
+Grid = tuple[int, int]
+
+
+def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0) -> Tensor:
+    """Fixed 2-D sine-cosine positions ψ of a grid of any shape: (H·W) dim, row by row.
+
+    Half of the features encode the column, half the row, each as sines and then cosines of dim/4 frequencies.
+    """
+    if dim % 4:
+        raise ValueError(f"sin-cos positions need a dimension divisible by 4, not {dim}")
+    height, width = grid
+    frequencies = temperature ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
+    rows = torch.arange(height, dtype=torch.float64)[:, None] * frequencies
+    columns = torch.arange(width, dtype=torch.float64)[:, None] * frequencies
+    row_features = torch.cat((rows.sin(), rows.cos()), dim=1)[:, None, :].expand(height, width, -1)
+    column_features = torch.cat((columns.sin(), columns.cos()), dim=1)[None, :, :].expand(height, width, -1)
+    return torch.cat((column_features, row_features), dim=2).reshape(height * width, dim).float()
+
+
+def learned_positions(grid: Grid, dim: int) -> nn.Parameter:
+    """One free vector a patch, in place of sines and cosines."""
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(grid[0] * grid[1], dim), std=0.02))
+
+
+class StochasticPositions(nn.Module):
+    """Adds A n to masked tokens while training. A is the weight of `projection`, which also projects the context.
+
+    It owns no parameter. In a predictor that has a projection and a mask token, two lines are new:
+
+        self.stochastic = StochasticPositions(self.projection)        # in __init__
+        masked = self.stochastic(masked)                              # in forward; masked: ψ_j + m̃
+
+    Args:
+        projection: the linear layer (A, b) that maps context features into the predictor.
+        noise_std: standard deviation of the noise n. The paper writes Σ = σ A Aᵀ with σ = 0.25; its released
+            code uses 0.25 as the standard deviation, which is what is meant here.
+        with_bias: project the noise through b too, as the released code does.
+    """
+
+    def __init__(self, projection: nn.Linear, noise_std: float = 0.25, with_bias: bool = False) -> None:
+        super().__init__()
+        if noise_std < 0:
+            raise ValueError(f"noise_std is a standard deviation and cannot be negative: {noise_std}")
+        self.noise_std = noise_std
+        self.with_bias = with_bias
+        # In a tuple, so that A stays the projection's alone: registered here too, it would be saved twice.
+        self._tied = (projection,)
+
+    @property
+    def projection(self) -> nn.Linear:
+        """The layer whose weight is A."""
+        return self._tied[0]
+
+    def forward(self, masked: Tensor, keys: Tensor | None = None) -> Tensor:
+        """masked: B ... d_p (ψ_j + m̃) -> the same with stochastic positions.
+
+        keys: B int64, one stream of `flexpredict.randomness` a sample, for runs that must be repeatable whatever
+        the number of ranks; without keys torch's own generator draws the noise.
+        """
+        bias = self.projection.bias if self.with_bias else None
+        if not self.training or self.noise_std == 0.0:
+            return masked if bias is None else masked + bias
+        shape = (*masked.shape[:-1], self.projection.in_features)
+        if keys is None:
+            noise = torch.randn(shape, device=masked.device)
+        else:
+            noise = randomness.normal(keys, math.prod(shape[1:])).view(shape)
+        # ψ̂_j = ψ_j + A n_j (Eq. 3)
+        return masked + F.linear(noise.mul_(self.noise_std), self.projection.weight, bias)
+
+    def extra_repr(self) -> str:
+        return f"noise_std={self.noise_std}, with_bias={self.with_bias}"
+
+
+# How strong is the noise? Its level is not comparable between widths, these two measures are.
+
+
+def noise_to_signal(projection: Tensor, positions: Tensor, noise_std: float) -> float:
+    """Root-mean-square ‖A n‖ over root-mean-square ‖ψ‖. projection: A d_p d_e, positions: ψ N d_p."""
+    noise = noise_std * projection.detach().float().norm()
+    return float(noise / positions.detach().float().square().sum(dim=1).mean().sqrt())
+
+
+def noise_std_at_start(ratio: float, encoder_dim: int, weight_std: float = 0.02) -> float:
+    """The noise_std that gives this noise-to-signal ratio when A is new (entries of standard deviation `weight_std`).
+
+    E‖A n‖² = noise_std² d_p d_e weight_std², and ‖ψ‖² = d_p / 2 since each sine has its cosine.
+    """
+    return ratio / (weight_std * math.sqrt(2 * encoder_dim))
+
+
+@torch.no_grad()
+def location_blur(
+    projection: Tensor, positions: Tensor, grid: Grid, noise_std: float, key: int = 0, draws: int = 8
+) -> tuple[float, float]:
+    """How far the noise moves a masked token: (mean distance in patches, share that stay nearest to their place).
+
+    Each stochastic position ψ_j + A n_j is read as the grid position whose ψ_k is nearest to it.
+    projection: A d_p d_e, positions: ψ N d_p.
+    """
+    projection, positions = projection.detach().float(), positions.detach().float()
+    count = positions.shape[0]
+    keys = randomness.sample_keys(key, torch.arange(draws * count, device=positions.device))
+    noise = noise_std * randomness.normal(keys, projection.shape[1])
+    moved = positions.repeat(draws, 1) + noise @ projection.T
+    nearest = torch.cdist(moved, positions).argmin(dim=1)
+    true = torch.arange(count, device=positions.device).repeat(draws)
+    rows = (nearest // grid[1] - true // grid[1]).float()
+    columns = (nearest % grid[1] - true % grid[1]).float()
+    return float(torch.hypot(rows, columns).mean()), float((nearest == true).float().mean())

@@ -1,0 +1,83 @@
+"""Random numbers as pure functions of (seed, what for, step or epoch, sample).
+
+Nothing here keeps state. A run that was killed and resumed, or that is spread over other ranks and workers,
+therefore draws the same masks, crops and noise as the run that was not. The generator is SplitMix64 in counter
+mode: the i-th number of a stream is `mix(key + i * GAMMA)`, computed for a whole batch at once on any device.
+"""
+
+import hashlib
+import math
+
+import torch
+from torch import Tensor
+
+_GAMMA = 0x9E3779B97F4A7C15
+_MULTIPLIER_1 = 0xBF58476D1CE4E5B9
+_MULTIPLIER_2 = 0x94D049BB133111EB
+_WORD = 1 << 64
+
+
+def stream_key(seed: int, what: str, *counters: int) -> int:
+    """The key of one stream, for example `stream_key(seed, "masks", step)`."""
+    key = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=8).digest(), "little")
+    for number in (seed, *counters):
+        key = _mix_int((key ^ _mix_int((number + _GAMMA) % _WORD)) + _GAMMA)
+    return _signed(key)
+
+
+def sample_keys(key: int, samples: Tensor) -> Tensor:
+    """One key a sample: independent streams below `key`. samples: int64, any shape."""
+    return _mix(_mix(samples * _signed(_GAMMA) + key))
+
+
+def uniform(keys: Tensor, count: int) -> Tensor:
+    """`count` float32 numbers in [0, 1) for each key: keys B... -> B... count."""
+    high, low = _halves(keys, count)
+    return torch.cat((high, low), dim=-1)[..., :count].float() * 2.0**-24
+
+
+def normal(keys: Tensor, count: int) -> Tensor:
+    """`count` standard normal float32 numbers for each key (Box-Muller): keys B... -> B... count."""
+    high, low = _halves(keys, count)
+    radius = torch.sqrt(-2.0 * torch.log((high + 1).float() * 2.0**-24))
+    angle = low.float() * (2.0 * math.pi * 2.0**-24)
+    return torch.cat((radius * torch.cos(angle), radius * torch.sin(angle)), dim=-1)[..., :count]
+
+
+def permutation(key: int, count: int) -> Tensor:
+    """A random order of range(count)."""
+    return torch.argsort(_bits(torch.tensor([key]), count)[0], stable=True)
+
+
+def _halves(keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Two independent 24-bit integers from each of ceil(count / 2) words."""
+    bits = _bits(keys, (count + 1) // 2)
+    return _shift(bits, 40), _shift(bits, 16) & 0xFFFFFF
+
+
+def _bits(keys: Tensor, count: int) -> Tensor:
+    steps = torch.arange(1, count + 1, device=keys.device) * _signed(_GAMMA)
+    return _mix(keys.unsqueeze(-1) + steps)
+
+
+def _mix(z: Tensor) -> Tensor:
+    z = (z ^ _shift(z, 30)) * _signed(_MULTIPLIER_1)
+    z = (z ^ _shift(z, 27)) * _signed(_MULTIPLIER_2)
+    return z ^ _shift(z, 31)
+
+
+def _shift(z: Tensor, by: int) -> Tensor:
+    """Logical right shift: torch's own, on int64, drags the sign along."""
+    return (z >> by) & ((1 << (64 - by)) - 1)
+
+
+def _mix_int(z: int) -> int:
+    z %= _WORD
+    z = (z ^ (z >> 30)) * _MULTIPLIER_1 % _WORD
+    z = (z ^ (z >> 27)) * _MULTIPLIER_2 % _WORD
+    return z ^ (z >> 31)
+
+
+def _signed(word: int) -> int:
+    """The two's-complement reading of a 64-bit word, which is what torch's int64 holds."""
+    return word - _WORD if word >= _WORD // 2 else word
