@@ -1,0 +1,544 @@
+"""The HTML page of a run: one file that needs nothing else, written from what the run folder holds."""
+
+import base64
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flexpredict.errors import UserError
+from flexpredict.report import charts
+from flexpredict.report.charts import Metric, Series, chart, escape, format_number, is_finite, step_axis
+
+MOST_WARNINGS = 50  # different ones
+MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all
+NOT_DRAWN = {"step", "epoch"}
+# Writers of strict JSON have nothing but null for a number that is not finite. A truth value is no number.
+DRAWN_TYPES = {int, float, type(None)}
+
+
+@dataclass(frozen=True)
+class Section:
+    """Charts that answer one question, and a sentence on how to read them."""
+
+    title: str
+    reading: str
+    bad_sign: str
+    metrics: tuple[Metric, ...]
+
+
+SECTIONS = (
+    Section(
+        "Is it learning?",
+        "The loss should fall fast, then slowly; k-NN accuracy is the better judge, and should rise to the end.",
+        "k-NN accuracy that stays flat or falls, or a loss that jumps and does not come back.",
+        (
+            Metric("loss", "Loss", "Distance between prediction and target."),
+            Metric(
+                "knn_accuracy", "k-NN accuracy", "Labels guessed from nearest neighbours.", share=True, noisy=False
+            ),
+        ),
+    ),
+    Section(
+        "Is it collapsing?",
+        "A collapsed encoder gives everything the same features, so the loss is small and the model useless; "
+        "both curves should settle well above zero.",
+        "a spread or a rank that sinks towards zero, above all while the loss looks good.",
+        (
+            Metric("target_spread", "Target spread", "How much target features differ from one another."),
+            Metric("target_rank", "Target rank", "RankMe: how many directions the target features use."),
+        ),
+    ),
+    Section(
+        "What the noise does",
+        "Masked tokens stand at noisy positions, and the same matrix A scales the noise and the context, "
+        "so that the model cannot drop one and keep the other; the curves should level off.",
+        "‖A‖ shrinking to nothing, which switches the noise off, or hardly any token keeping its place, "
+        "which leaves nothing to predict from.",
+        (
+            Metric("A_norm", "‖A‖", "Size of the matrix shared by context and noise."),
+            Metric("mask_token_norm", "‖m̃‖", "Size of the learned mask token."),
+            Metric("noise_to_signal", "Noise to signal", "Length of the noise over that of the position."),
+            Metric("location_blur", "Location blur", "How far the noise moves a masked token, in patches."),
+            Metric("location_kept", "Location kept", "Masked tokens still nearest to their true place.", share=True),
+        ),
+    ),
+    Section(
+        "Optimisation",
+        "Learning rate, weight decay and momentum follow their schedules; "
+        "the gradient norm should keep its order of magnitude.",
+        "a gradient norm that climbs, or spikes again and again: try a longer warm-up or a smaller learning rate.",
+        (
+            Metric("lr", "Learning rate", "How far each step goes.", noisy=False),
+            Metric("weight_decay", "Weight decay", "How strongly weights are pulled to zero.", noisy=False),
+            Metric("ema_momentum", "EMA momentum", "How slowly the target encoder follows.", noisy=False, digits=5),
+            Metric("grad_norm", "Gradient norm", "Length of the gradient over all weights."),
+        ),
+    ),
+    Section(
+        "Speed",
+        "Images per second should be level, and next to no time should go into waiting for data.",
+        "a wait of more than a few per cent: images are decoded too slowly; add workers, or store smaller images.",
+        (
+            Metric("images_per_second", "Images per second", "All devices together."),
+            Metric("data_wait", "Data wait", "Part of the time spent waiting for images.", share=True),
+            Metric("skipped", "Images skipped", "Files that could not be read.", noisy=False),
+        ),
+    ),
+)
+KNOWN = {metric.key for section in SECTIONS for metric in section.metrics}
+
+
+@dataclass
+class Warned:
+    """One warning, however often it was given."""
+
+    count: int = 0
+    first: float | None = None
+    last: float | None = None
+
+
+@dataclass
+class Run:
+    """What a run folder holds, in a size that does not depend on the length of the run."""
+
+    name: str
+    config: dict[str, Any]
+    environment: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, Series] = field(default_factory=dict)
+    steps: float = 0
+    epoch: float | None = None
+    seconds: float = 0  # of training, reckoned from images per second
+    warnings: dict[str, Warned] = field(default_factory=dict)
+    more_warnings: int = 0
+    results: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
+    more_skipped: int = 0
+    unreadable: list[str] = field(default_factory=list)  # what of the folder could not be read, in words
+
+    @property
+    def images(self) -> float | None:
+        batch = _number(self.config.get("batch_size"))
+        return self.steps * batch if batch and self.steps else None
+
+
+def write_report(run: Path) -> Path:
+    """Write `report.html` into the run folder and return its path."""
+    run = Path(run)
+    page = render(read_run(run)).encode()
+    report = run / "report.html"
+    unfinished = run / f".report.html.{os.getpid()}"
+    try:
+        with unfinished.open("wb") as file:
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(report)
+    except OSError as error:
+        raise UserError(
+            f"Cannot write {report}: {error.strerror}. Check the permissions and the free space."
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return report
+
+
+def read_run(run: Path) -> Run:
+    """Read a run folder. Only `config.yaml` must be there; what else is missing or broken is left out or noted."""
+    if not run.is_dir():
+        raise UserError(
+            f"There is no run folder at {run}. Give the folder that a pre-training run wrote to (its `out`)."
+        )
+    record = Run(name=run.resolve().name, config=_read_config(run / "config.yaml"))
+    _read_metrics(record, run / "metrics.jsonl")
+    for line in _json_lines(record, run / "warnings.jsonl"):
+        _add_warning(record, str(line.get("text", "")), _number(line.get("step")))
+    for line in _json_lines(record, run / "skipped.jsonl"):
+        if len(record.skipped) < MOST_SKIPPED:
+            record.skipped.append((str(line.get("path", "")), str(line.get("reason", ""))))
+        else:
+            record.more_skipped += 1
+    environment = _read_json(record, run / "environment.json")
+    record.environment = environment if isinstance(environment, dict) else {}
+    record.results = _result_rows(_read_json(record, run / "results.json"))
+    return record
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{path} is missing, so {path.parent} is not a run folder. Give the folder of a run.")
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}. Restore it from the recipe the run was started with."
+        ) from error
+    if not isinstance(config, dict):
+        raise UserError(f"{path} holds no settings (`name: value` lines). Restore it from the recipe of the run.")
+    return config
+
+
+def _read_json(record: Run, path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        record.unreadable.append(f"{path.name} could not be read: {error}")
+        return None
+
+
+def _json_lines(record: Run, path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file, line by line. A torn last line is normal: the run may be going on or was killed."""
+    broken = 0
+    try:
+        with path.open("rb") as file:
+            for text in file:
+                try:
+                    line = json.loads(text)
+                except (ValueError, RecursionError):
+                    line = None
+                if isinstance(line, dict):
+                    yield line
+                elif text.endswith(b"\n") and text.strip():
+                    broken += 1
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        record.unreadable.append(f"{path.name} could not be read: {error}")
+    if broken:
+        record.unreadable.append(f"{broken} {'line' if broken == 1 else 'lines'} of {path.name} could not be read.")
+
+
+def _read_metrics(record: Run, path: Path) -> None:
+    batch = _number(record.config.get("batch_size"))
+    timed = 0.0  # the step up to which time has been counted; what a resumed run repeats is counted once
+    for line in _json_lines(record, path):
+        step = _number(line.get("step"))
+        record.steps = step = record.steps + 1 if step is None else step
+        epoch = _number(line.get("epoch"))
+        record.epoch = record.epoch if epoch is None else epoch
+        speed = _number(line.get("images_per_second"))
+        if batch and speed and speed > 0 and step > timed:
+            record.seconds += (step - timed) * batch / speed
+            timed = step
+        for key, value in line.items():
+            if type(value) not in DRAWN_TYPES or key in NOT_DRAWN:
+                continue
+            if key not in record.series:
+                record.series[key] = Series()
+            record.series[key].add(step, math.nan if value is None else value)
+
+
+def _number(value: object) -> float | None:
+    """The value where it is a usable number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
+        return None
+    return float(value)
+
+
+def _add_warning(record: Run, text: str, step: float | None) -> None:
+    if text not in record.warnings and len(record.warnings) >= MOST_WARNINGS:
+        record.more_warnings += 1
+        return
+    warned = record.warnings.setdefault(text, Warned())
+    warned.count += 1
+    warned.last = step
+    if warned.count == 1:
+        warned.first = step
+
+
+def _result_rows(results: Any) -> list[dict[str, Any]]:
+    if isinstance(results, list):
+        return [row if isinstance(row, dict) else {"value": row} for row in results]
+    if isinstance(results, dict):
+        return [{"task": name, "value": value} for name, value in _flat(results)]
+    return []
+
+
+def _flat(mapping: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as one list, the names joined by dots."""
+    for name, value in mapping.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def render(record: Run) -> str:
+    """The whole page as text."""
+    title = _title(record.config)
+    script_hash = base64.b64encode(hashlib.sha256(charts.SCRIPT.encode()).digest()).decode()
+    # The browser itself holds the page to its word: nothing is loaded, and no script runs but ours.
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script_hash}'; img-src data:"
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{STYLE}{charts.STYLE}</style>",
+            "</head>",
+            "<body>",
+            f'<header><p class="over">flexpredict · run {escape(record.name)}</p>',
+            f"<h1>{escape(title)}</h1>",
+            f"<p>{escape(_subtitle(record))}</p></header>",
+            _tiles(record),
+            _warnings(record),
+            *_chart_sections(record),
+            _results(record.results),
+            _settings("Recipe", record.config),
+            _settings("Environment", record.environment),
+            _skipped(record),
+            f"<script>{charts.SCRIPT}</script>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def _title(config: Mapping[str, Any]) -> str:
+    title = f"{_said(config.get('model', 'A model'))} on {_said(config.get('data', 'unnamed data'))}"
+    positions = config.get("positions")
+    kind = positions.get("kind") if isinstance(positions, dict) else positions
+    return f"{title}, {_said(kind)} positions" if kind else title
+
+
+def _subtitle(record: Run) -> str:
+    config = record.config
+    epoch = "" if record.epoch is None else format_number(record.epoch)
+    words = {
+        "method": "{}",
+        "image_size": "{} px",
+        "patch_size": "patch {}",
+        "epochs": f"epoch {epoch} of {{}}" if epoch else "{} epochs",
+        "batch_size": "batch {}",
+        "seed": "seed {}",
+    }
+    return " · ".join(
+        word.format(_said(config[name])) for name, word in words.items() if config.get(name) is not None
+    )
+
+
+def _tiles(record: Run) -> str:
+    shown = [tile for tile in _summary(record) if tile[1]]
+    if not shown:
+        return '<p class="empty">Nothing has been logged yet: the charts appear once metrics.jsonl holds a line.</p>'
+    tiles = (
+        f"<div><dt>{escape(label)}</dt><dd><b>{escape(value)}</b><small>{escape(note)}</small></dd></div>"
+        for label, value, note in shown
+    )
+    return '<dl class="tiles">' + "\n".join(tiles) + "</dl>"
+
+
+def _summary(record: Run) -> Iterator[tuple[str, str, str]]:
+    """Label, value and note of each tile; no value where it is not known."""
+
+    def last(key: str) -> str:
+        series = record.series.get(key)
+        return "" if series is None or series.last is None else format_number(series.last)
+
+    def start(key: str) -> str:
+        series = record.series.get(key)
+        return "" if series is None or series.first is None else f"{format_number(series.first)} at the start"
+
+    def percent(value: float) -> str:
+        return format_number(value * Metric("", "", share=True).factor([value]), unit="%")
+
+    images, seconds = record.images, record.seconds
+    batch = _said(record.config.get("batch_size"))
+    wait = record.series.get("data_wait", Series()).last
+    kept = record.series.get("location_kept", Series()).last
+    accuracy = [value for _, value in record.series.get("knn_accuracy", Series()).points()]
+    yield "Final loss", last("loss"), start("loss")
+    yield "Images seen", format_number(images) if images else "", f"{format_number(record.steps)} steps of {batch}"
+    speed = format_number(images / seconds) if images and seconds else last("images_per_second")
+    yield "Images per second", speed, "" if wait is None else f"{percent(wait)} of the time waiting"
+    yield "Training time", format_duration(seconds) if seconds else "", "at the logged speed"
+    yield "Target rank", last("target_rank"), start("target_rank")
+    yield (
+        "Location blur",
+        last("location_blur"),
+        "patches" + ("" if kept is None else f"; {percent(kept)} keep their place"),
+    )
+    yield "k-NN accuracy", percent(accuracy[-1]) if accuracy else "", f"best {percent(max(accuracy, default=0))}"
+
+
+def format_duration(seconds: float) -> str:
+    """`42 s`, `3 min 20 s`, `2 h 41 min`, `5 d 3 h`."""
+    whole, minutes, hours = round(seconds), round(seconds / 60), round(seconds / 3600)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def _warnings(record: Run) -> str:
+    items = [escape(note) for note in record.unreadable]
+    for text, warned in record.warnings.items():
+        items.append(escape(text) + f' <span class="when">{_when(warned)}</span>')
+    if record.more_warnings:
+        items.append(f"and {record.more_warnings} more in warnings.jsonl")
+    if not items:
+        return ""
+    return '<section class="warnings"><h2>Warnings</h2><ul><li>' + "</li>\n<li>".join(items) + "</li></ul></section>"
+
+
+def _when(warned: Warned) -> str:
+    if warned.first is None or warned.last is None:
+        return "" if warned.count == 1 else f"{warned.count} times"
+    if warned.count == 1:
+        return f"step {warned.first:.0f}"
+    return f"{warned.count} times, step {warned.first:.0f} to {warned.last:.0f}"
+
+
+def _chart_sections(record: Run) -> Iterator[str]:
+    others = tuple(Metric(key, key) for key in record.series if key not in KNOWN)
+    other = Section("Other", "What else the run logged.", "", others)
+    x = step_axis(record.series.values())
+    for section in (*SECTIONS, other):
+        drawn = [metric for metric in section.metrics if _worth_drawing(record, metric)]
+        if not drawn:
+            continue
+        figures = "\n".join(chart(record.series[metric.key], metric, x) for metric in drawn)
+        bad_sign = f" <b>A bad sign:</b> {escape(section.bad_sign)}" if section.bad_sign else ""
+        # Rows of two or three that come out even.
+        basis = {1: "100%", 2: "40%", 4: "40%"}.get(len(drawn), "28%")
+        yield f"<section><h2>{section.title}</h2>"
+        yield f"<p>{escape(section.reading)}{bad_sign}</p>"
+        yield f'<div class="charts" style="--basis:{basis}">{figures}</div></section>'
+
+
+def _worth_drawing(record: Run, metric: Metric) -> bool:
+    """Everything logged, but for the count of skipped images where none were."""
+    series = record.series.get(metric.key)
+    return series is not None and (metric.key != "skipped" or any(value for _, value in series.points()))
+
+
+def _results(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return ""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(_result(row.get(name)))}</td>" for name in columns) + "</tr>" for row in rows
+    )
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<section><h2>Results</h2><div class="wide">{table}</div></section>'
+
+
+def _result(value: Any) -> str:
+    return format_number(value, 4) if isinstance(value, float) else _said(value) if value is not None else ""
+
+
+def _settings(title: str, settings: Mapping[str, Any]) -> str:
+    if not settings:
+        return ""
+    groups = {name: dict(_flat(value)) for name, value in settings.items() if isinstance(value, dict) and value}
+    alone = {name: value for name, value in settings.items() if name not in groups}
+    tables = [_group("", alone)] if alone else []
+    tables += [_group(str(name), values) for name, values in groups.items()]
+    layout = "settings" if len(tables) > 1 else "settings alone"
+    return f'<section><h2>{title}</h2><div class="{layout}">' + "\n".join(tables) + "</div></section>"
+
+
+def _group(title: str, values: Mapping[str, Any]) -> str:
+    rows = "\n".join(f"<tr><th>{escape(n)}</th><td>{escape(_said(v))}</td></tr>" for n, v in values.items())
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    return f"<div><table>{caption}<tbody>{rows}</tbody></table></div>"
+
+
+def _said(value: Any) -> str:
+    """A setting as a person would write it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_said(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_said(item) for item in value)
+    return str(value)
+
+
+def _skipped(record: Run) -> str:
+    if not record.skipped:
+        return ""
+    rows = "\n".join(f"<tr><td>{escape(path)}</td><td>{escape(why)}</td></tr>" for path, why in record.skipped)
+    count = len(record.skipped) + record.more_skipped
+    more = f"<p>and {record.more_skipped} more in skipped.jsonl</p>" if record.more_skipped else ""
+    return (
+        f"<section><h2>Skipped files</h2><details><summary>{count} could not be read and "
+        f"{'was' if count == 1 else 'were'} left out</summary>"
+        f'<div class="wide"><table><thead><tr><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>'
+        f"</div>{more}</details></section>"
+    )
+
+
+STYLE = """
+:root { color-scheme: light dark; --font: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;
+  --page: #f7f7f5; --card: #fff; --ink: #1d2129; --soft: #69707d; --rule: #e4e5e8; --accent: #2a5bd7;
+  --bad: #c2352b; --warn: #b7791f; --warn-page: #fdf6e7; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --page: #121418; --card: #1a1d23; --ink: #e6e8ec; --soft: #959cab; --rule: #2c3038; --accent: #7ba4ff;
+    --bad: #ff7b70; --warn: #e0ac4f; --warn-page: #262117; } }
+* { box-sizing: border-box; }
+body { max-width: 72rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; background: var(--page); color: var(--ink);
+  font: 1rem/1.5 var(--font); overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }
+h1 { margin: 0; font-size: clamp(1.35rem, 4vw, 2rem); line-height: 1.2; letter-spacing: -.015em; text-wrap: balance; }
+h2 { margin: 0 0 .3rem; font-size: 1.25rem; letter-spacing: -.01em; break-after: avoid; }
+small { font-size: .82rem; }
+header p { margin: .4rem 0 0; color: var(--soft); }
+header .over { margin: 0 0 .4rem; font-size: .82rem; }
+section { margin-top: 2.75rem; }
+section > p { max-width: 56rem; margin: 0 0 1rem; color: var(--soft); break-after: avoid; }
+section > p b { color: var(--ink); font-weight: 600; }
+.empty { margin-top: 2rem; padding: 1.2rem; background: var(--card); border: 1px dashed var(--rule);
+  border-radius: .6rem; }
+.tiles { display: flex; flex-wrap: wrap; gap: 1px; margin: 1.75rem 0 0;
+  background: var(--rule); border: 1px solid var(--rule); border-radius: .6rem; overflow: hidden; }
+.tiles div { flex: 1 1 8.6rem; padding: .9rem 1rem; background: var(--card); break-inside: avoid; }
+.tiles dt { font-size: .82rem; color: var(--soft); }
+.tiles dd { margin: 0; font-size: 1.3rem; font-weight: 600; line-height: 1.4; letter-spacing: -.02em; }
+.tiles b { font-weight: inherit; white-space: nowrap; }
+.tiles small { display: block; font-size: .75rem; font-weight: 400; line-height: 1.35; letter-spacing: 0;
+  color: var(--soft); }
+.warnings { margin-top: 1.25rem; padding: .9rem 1.2rem; background: var(--warn-page);
+  border-left: 4px solid var(--warn); border-radius: .3rem .6rem .6rem .3rem; }
+.warnings h2 { font-size: 1rem; color: var(--warn); }
+.warnings ul { margin: 0; padding-left: 1.1rem; }
+.when { color: var(--soft); font-size: .82rem; white-space: nowrap; }
+table { width: 100%; border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+caption { padding: .2rem 0; text-align: left; font-weight: 600; }
+th, td { padding: .3rem .8rem .3rem 0; border-top: 1px solid var(--rule); text-align: left; vertical-align: top; }
+th { font-weight: 400; color: var(--soft); }
+.settings { columns: 3 18rem; column-gap: 1rem; margin-top: .8rem; }
+.settings div, .wide { padding: .7rem 1.1rem; background: var(--card); border: 1px solid var(--rule);
+  border-radius: .6rem; }
+.settings div { margin-bottom: 1rem; break-inside: avoid; }
+.settings th { width: 42%; }
+.alone { columns: 1; }
+.alone th { width: 12rem; }
+.settings tr:first-child > * { border-top: 0; }
+.wide { overflow-x: auto; overflow-wrap: normal; margin-top: .8rem; }
+details td { overflow-wrap: anywhere; }
+.wide thead th { border-top: 0; }
+@media print {
+  html { font-size: 80%; }
+  body { max-width: none; padding: 0; background: none; }
+  section { margin-top: 1.5rem; } }
+"""
