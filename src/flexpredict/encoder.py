@@ -4,6 +4,7 @@ Any plain ViT that timm knows by name, with or without class and register tokens
 weights stay in timm's own layout (`encoder.vit`), so it can be handed back to timm as it is.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -137,6 +138,7 @@ def build_encoder(
         seed: the initial weights are a function of it alone.
         options: further arguments of timm's constructor, for example {"embed_dim": 96, "depth": 4}.
     """
+    facts = model_facts(model, options)
     arguments = {
         "num_classes": 0,
         "global_pool": "",
@@ -148,7 +150,7 @@ def build_encoder(
         arguments["patch_size"] = patch_size
     if not class_token:
         arguments["class_token"] = False
-    check_patches(image_size, patch_size or _patch_size_of(model))
+    check_patches(image_size, patch_size or facts.patch_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(seed, "encoder weights"))
         try:
@@ -197,12 +199,23 @@ def _known(model: str) -> str:
     return name
 
 
-def _patch_size_of(model: str) -> int:
-    """The patch size a timm name implies, without allocating its weights."""
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a timm name implies."""
+
+    dim: int
+    depth: int
+    heads: int
+    patch_size: int
+
+
+def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
+    """Sizes of a timm model, without allocating its weights."""
     with torch.device("meta"):
-        vit = timm.create_model(_known(model), pretrained=False, num_classes=0)
+        vit = timm.create_model(_known(model), pretrained=False, num_classes=0, **(options or {}))
     _check_architecture(vit)
-    return int(vit.patch_embed.patch_size[0])
+    heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
+    return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0])
 
 
 def _check_architecture(vit: nn.Module) -> None:

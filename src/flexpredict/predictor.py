@@ -89,6 +89,7 @@ class Predictor(nn.Module):
                 self.register_buffer("positions", positions.sincos_positions(grid, dim), persistent=False)
         rescale_residual_branches(self.blocks)
         self.released = settings.convention == "released"
+        self.mask_token.requires_grad_(not self.released)
         self.stochastic = positions.StochasticPositions(
             self.projection, settings.level(encoder_dim), with_bias=self.released
         )

@@ -1,0 +1,36 @@
+# Everything on a fresh machine: `make demo` shows what this does, `make test` checks that it does it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench install clean
+
+demo: install
+	$(BIN)/flexpredict demo
+
+test: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Timings, as ratios against peers in the same run. Leave the machine alone meanwhile.
+bench: install
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/stochastic_positions.py
+	$(BIN)/python benchmarks/masking.py
+	$(BIN)/python benchmarks/linear_probe.py
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

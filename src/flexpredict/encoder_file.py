@@ -1,0 +1,69 @@
+"""An encoder as one safetensors file: weights in timm's layout, and in its header what is needed to rebuild it."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from flexpredict.data.pixels import MEAN, STD
+from flexpredict.encoder import Encoder, EncoderPositions, build_encoder
+from flexpredict.errors import UserError
+from flexpredict.files import write_atomically
+
+
+@dataclass
+class EncoderSpec:
+    """How to build an encoder.
+
+    Args:
+        model: timm name.
+        image_size: height and width it was trained at.
+        patch_size: side of a patch.
+        positions: "sincos" or "learned".
+        class_token: whether the class token of the model was kept.
+        options: further arguments of timm's constructor.
+    """
+
+    model: str
+    image_size: tuple[int, int]
+    patch_size: int
+    positions: EncoderPositions
+    class_token: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, seed: int = 0) -> Encoder:
+        return build_encoder(**asdict(self), seed=seed)
+
+
+def save_encoder(path: Path, encoder: Encoder, spec: EncoderSpec, which: str) -> None:
+    """which: what these weights are, for example "target encoder"."""
+    header = {
+        "format": "pt",
+        "flexpredict": json.dumps({"encoder": asdict(spec), "which": which, "mean": MEAN, "std": STD}),
+    }
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in encoder.vit.state_dict().items()}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
+
+
+def load_encoder(path: Path) -> Encoder:
+    """The encoder of an `encoder.safetensors`, or of a run folder that has one; ready for evaluation."""
+    path = path / "encoder.safetensors" if path.is_dir() else path
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("flexpredict", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{path} is not a readable encoder file: {error}. Give a run folder or its encoder.safetensors."
+        ) from error
+    if "encoder" not in header:
+        raise UserError(
+            f"{path} holds weights but not how to build their encoder. Give a file that flexpredict wrote."
+        )
+    spec = header["encoder"]
+    encoder = EncoderSpec(**{**spec, "image_size": tuple(spec["image_size"])}).build()
+    encoder.vit.load_state_dict(tensors)
+    return encoder.eval()

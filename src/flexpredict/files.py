@@ -1,0 +1,83 @@
+"""Files that are either whole or not there: written under a temporary name, flushed to disk, renamed."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flexpredict.errors import UserError
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _room_on_disk(path, temporary):
+        write(temporary)
+        _flush(temporary)
+        temporary.replace(path)
+        _flush(path.parent)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    write_atomically(path, lambda temporary: _write_text(temporary, text))
+
+
+def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary folder beside `path`, then put it in place (of an older one, if there is one)."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    with _room_on_disk(path, temporary):
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for file in temporary.iterdir():
+            _flush(file)
+        _flush(temporary)
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.replace(path)
+        _flush(path.parent)
+
+
+def point_to(link: Path, target: Path) -> None:
+    """Make `link` a symbolic link to `target`, a sibling, in one step."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target.name)
+    temporary.replace(link)
+    _flush(link.parent)
+
+
+@contextmanager
+def _room_on_disk(path: Path, temporary: Path) -> Iterator[None]:
+    """Leave nothing half-written behind, and say in words that the disk is full."""
+    try:
+        yield
+    except BaseException as error:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        if _is_full_disk(error):
+            raise UserError(
+                f"No room left on the disk while writing {path}. What was there before is whole. "
+                "Free some space (or a quota), then go on with --resume."
+            ) from error
+        raise
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    # safetensors wraps the system's error in one of its own and keeps only the text.
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,194 @@
+"""`pretrain`: from a recipe to a run folder. Opens the data, makes the plan, and hands both to the loop."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from rich.table import Table
+
+from flexpredict.data.sources import ImageSource, open_images
+from flexpredict.errors import UserError
+from flexpredict.evaluation.online import online_probe
+from flexpredict.methods.ijepa import IJEPA
+from flexpredict.report import write_report
+from flexpredict.training.checkpoint import load_model, newest_checkpoint
+from flexpredict.training.loop import Outcome, train
+from flexpredict.training.plan import Plan, make_plan
+from flexpredict.training.progress import TrainingProgress
+from flexpredict.training.recipe import FREE_ON_RESUME, Recipe
+from flexpredict.training.recipe_parser import make_recipe, merge
+from flexpredict.training.run_folder import RunFolder
+
+
+def pretrain(
+    data: str | None = None,
+    out: str | Path = "runs/pretrain",
+    *,
+    config: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    **fields: Any,
+) -> Outcome:
+    """Pre-train an encoder on unlabelled images; the same as `flexpredict pretrain`.
+
+    Args:
+        data: a folder of images, or 'scenes'.
+        out: the run folder to make.
+        config: a recipe in YAML.
+        resume: continue the interrupted run in `out`.
+        overwrite: replace the run in `out`.
+        fields: any field of `Recipe`, nested ones as dictionaries: `positions={"noise_std": 0.5}`.
+    """
+    if data is not None:
+        fields["data"] = data
+    if resume:
+        saved = RunFolder(Path(out)).load_config()
+        return run(make_recipe(merge(saved, fields), config), Path(out), resume=True)
+    return run(make_recipe(fields, config), Path(out), overwrite=overwrite)
+
+
+def run(
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    console: Console | None = None,
+    source: ImageSource | None = None,
+) -> Outcome:
+    """Carry out a recipe in the folder `out`; `source` is what `recipe.data` names, where it is open already."""
+    if recipe.data is None:
+        raise UserError("No data was named. Give --data a folder of images, or 'scenes' for the built-in ones.")
+    fabric = Fabric(
+        accelerator=recipe.accelerator,
+        devices=recipe.devices if recipe.devices == "auto" else int(recipe.devices),
+        num_nodes=recipe.num_nodes,
+        strategy=recipe.strategy,
+        precision=recipe.precision,
+    )
+    fabric.launch()
+    console = console or Console(soft_wrap=True)
+    if not fabric.is_global_zero:
+        console = Console(quiet=True)
+    source = source or open_images(recipe.data)
+    plan = make_plan(recipe, source, fabric.device, fabric.world_size)
+    model = plan.build_model()
+    if recipe.init_from is not None:
+        load_model(newest_checkpoint(Path(recipe.init_from) / "checkpoints"), model)
+    folder = RunFolder(out)
+    _on_first_rank(fabric, lambda: _prepare(folder, plan, fabric, resume, overwrite))
+    _announce(console, plan, fabric, model, folder, resume)
+    with TrainingProgress(console, plan.steps, 0) as progress:
+        outcome = train(
+            fabric, plan, source, model, plan.encoder, folder, progress, _probe(plan, source, fabric.device)
+        )
+    if fabric.is_global_zero:
+        write_report(folder.path)
+    _say_goodbye(console, plan, folder, outcome)
+    return outcome
+
+
+def _prepare(folder: RunFolder, plan: Plan, fabric: Fabric, resume: bool, overwrite: bool) -> None:
+    if resume:
+        _refuse_changes(folder, plan)
+    else:
+        folder.create(overwrite)
+        folder.save_config(plan.describe())
+    folder.save_environment(
+        device=_device_name(fabric.device),
+        ranks=fabric.world_size,
+        precision=plan.recipe.precision,
+        effective_batch=plan.batch_size,
+        images=plan.samples,
+        seed=plan.recipe.seed,
+    )
+
+
+def _refuse_changes(folder: RunFolder, plan: Plan) -> None:
+    """A resumed run must be the run it was."""
+    saved, now = folder.load_config(), plan.describe()
+    changed = [
+        f"{name} ({saved.get(name)} became {now[name]})"
+        for name in now
+        if name not in FREE_ON_RESUME and saved.get(name) != now[name]
+    ]
+    if changed:
+        raise UserError(
+            f"The run in {folder.path} was made with another recipe: {'; '.join(changed)}. Resume it without these "
+            "options, or start a new run from its weights with --init_from."
+        )
+
+
+def _on_first_rank(fabric: Fabric, act: Any) -> None:
+    """Do it on the first rank; if that is refused, refuse on all, so that none waits for ever."""
+    problem = None
+    if fabric.is_global_zero:
+        try:
+            act()
+        except UserError as error:
+            problem = str(error)
+    problem = fabric.broadcast(problem)
+    if problem is not None:
+        raise UserError(problem)
+
+
+def _probe(plan: Plan, source: ImageSource, device: torch.device) -> Any:
+    if plan.recipe.probe_every is None:
+        return None
+    if source.labels is None:
+        raise UserError(
+            f"--probe_every needs labels, and {plan.recipe.data} has none. Sort the images into one folder a class, "
+            "or leave it out."
+        )
+    return online_probe(source, plan.image_size, device, plan.recipe.seed)
+
+
+def _announce(console: Console, plan: Plan, fabric: Fabric, model: IJEPA, folder: RunFolder, resume: bool) -> None:
+    recipe = plan.recipe
+    positions = recipe.positions.kind
+    if positions == "stochastic":
+        positions += f" (StoP), noise_std {model.predictor.stochastic.noise_std:.3g}"
+    share = (
+        ""
+        if fabric.world_size * recipe.accumulate == 1
+        else (
+            f" = {fabric.world_size} devices x {recipe.accumulate} parts x "
+            f"{plan.batch_size // fabric.world_size // recipe.accumulate}"
+        )
+    )
+    grid = model.context_encoder.grid
+    parameters = sum(p.numel() for p in model.context_encoder.parameters()) / 1e6
+    rows = {
+        "data": f"{recipe.data}: {plan.samples:,} images",
+        "encoder": f"{recipe.model}, {parameters:.1f} M parameters",
+        "images": f"{recipe.image_size}, {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
+        "positions": positions,
+        "effective batch": f"{plan.batch_size}{share}",
+        "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
+        "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
+        "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
+        "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", value)
+    console.print(table, highlight=False)
+
+
+def _say_goodbye(console: Console, plan: Plan, folder: RunFolder, outcome: Outcome) -> None:
+    if outcome.finished:
+        console.print(f"Done. Encoder: {folder.encoder} · report: {folder.path / 'report.html'}", highlight=False)
+    else:
+        console.print(
+            f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "
+            f"flexpredict pretrain --out {folder.path} --resume",
+            highlight=False,
+        )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {torch.get_num_threads()} threads" if device.type == "cpu" else device.type

@@ -1,0 +1,169 @@
+"""The training loop, top to bottom."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from flexpredict.data.loader import training_batches
+from flexpredict.data.pixels import normalise
+from flexpredict.data.sources import ImageSource
+from flexpredict.encoder import Encoder
+from flexpredict.encoder_file import EncoderSpec, save_encoder
+from flexpredict.masking import sample_masks
+from flexpredict.methods.ijepa import IJEPA, Prediction
+from flexpredict.randomness import sample_keys, stream_key
+from flexpredict.training.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.training.health import feature_health, position_health
+from flexpredict.training.journal import Journal
+from flexpredict.training.plan import Plan
+from flexpredict.training.progress import TrainingProgress
+from flexpredict.training.run_folder import RunFolder
+from flexpredict.training.schedules import cosine, linear, warmup_cosine
+from flexpredict.training.signals import stop_on_signal
+
+Probe = Callable[[Encoder], float]
+
+
+@dataclass
+class Outcome:
+    """How a run ended: after `steps` steps, finished or interrupted by a signal."""
+
+    steps: int
+    finished: bool
+
+
+def train(
+    fabric: Fabric,
+    plan: Plan,
+    source: ImageSource,
+    model: IJEPA,
+    spec: EncoderSpec,
+    folder: RunFolder,
+    progress: TrainingProgress,
+    probe: Probe | None = None,
+) -> Outcome:
+    """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
+    recipe, settings = plan.recipe, plan.recipe.optimizer
+    optimizer = torch.optim.AdamW(parameter_groups(model), lr=plan.lr, betas=settings.betas, fused=True)
+    state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
+    first_step: int = state["step"]
+    if recipe.compile:
+        for part in (model.context_encoder, model.target_encoder, model.predictor):
+            part.compile(dynamic=True)
+    wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+    journal = Journal.open(fabric, plan, folder, progress, state)
+    local = plan.batch_size // fabric.world_size
+    part = local // recipe.accumulate
+    batches = training_batches(
+        source,
+        plan.augmentation,
+        plan.image_size,
+        seed=recipe.seed,
+        batch_size=plan.batch_size,
+        first_step=first_step,
+        last_step=plan.steps,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        workers=plan.workers,
+    )
+
+    with stop_on_signal() as stop:
+        for step in range(first_step, plan.steps):
+            started = time.perf_counter()
+            batch = next(batches)
+            waited = time.perf_counter() - started
+
+            # Published schedules, each a function of the step.
+            lr = warmup_cosine(
+                step, plan.steps, plan.warmup_steps, settings.start_lr * plan.lr, plan.lr, settings.final_lr * plan.lr
+            )
+            weight_decay = cosine(step, plan.steps, settings.weight_decay, settings.final_weight_decay)
+            momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+                group["weight_decay"] = weight_decay if group["decays"] else 0.0
+
+            # Masks and noise of this rank's rows of the global batch.
+            torch.manual_seed(
+                stream_key(recipe.seed, "torch", step, fabric.global_rank)
+            )  # dropout, if the model has it
+            rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
+            contexts = recipe.masking.contexts_per_image
+            masks = sample_masks(
+                recipe.masking, model.context_encoder.grid, stream_key(recipe.seed, "masks", step), plan.batch_size
+            )
+            masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
+            streams = rows[:, None] * contexts + torch.arange(contexts)
+            keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
+            images = normalise(batch.images.to(fabric.device, non_blocking=True))
+
+            loss = torch.zeros((), device=fabric.device)
+            for start in range(0, local, part):
+                now = slice(start, start + part)
+                with fabric.no_backward_sync(wrapped, enabled=start + part < local):
+                    prediction: Prediction = wrapped(images[now], masks.context[now], masks.targets[now], keys[now])
+                    fabric.backward(prediction.loss / recipe.accumulate)
+                loss += prediction.loss.detach() / recipe.accumulate
+            if settings.clip_grad is not None:
+                fabric.clip_gradients(
+                    wrapped, wrapped_optimizer, max_norm=settings.clip_grad, error_if_nonfinite=False
+                )
+            due = journal.due(step + 1)
+            gradient_norm = _gradient_norm(model) if due else None
+            wrapped_optimizer.step()
+            wrapped_optimizer.zero_grad()
+            model.update_target_encoder(momentum)
+
+            journal.step(step + 1, loss, batch, waited, time.perf_counter() - started)
+            if due:
+                record = {
+                    "lr": lr,
+                    "weight_decay": weight_decay,
+                    "ema_momentum": momentum,
+                    "grad_norm": float(gradient_norm or 0.0),
+                    **feature_health(prediction.targets),
+                    **position_health(model.predictor, stream_key(recipe.seed, "location blur", step)),
+                }
+                if probe is not None and plan.probe_due(step + 1):
+                    record["knn_accuracy"] = probe(model.target_encoder)
+                journal.write(step + 1, record)
+            stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
+            if stopping or plan.checkpoint_due(step + 1):
+                journal.refuse_nonfinite()
+                if fabric.is_global_zero:
+                    keep = plan.keep_due(step + 1)
+                    save_checkpoint(folder.checkpoints, step + 1, model, optimizer, journal.state(), keep)
+                    save_encoder(folder.encoder, model.target_encoder, spec, "target encoder")
+                fabric.barrier()
+            progress.step(step + 1)
+            if stopping:
+                journal.close()
+                return Outcome(step + 1, finished=step + 1 == plan.steps)
+    journal.close()
+    return Outcome(plan.steps, finished=True)
+
+
+def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Weight decay on matrices only: not on biases, norms, tokens and positions."""
+    decays: list[Tensor] = []
+    free: list[Tensor] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            vector = parameter.squeeze().ndim < 2 or name.endswith(("pos_embed", "positions", "_token"))
+            (free if vector else decays).append(parameter)
+    return [{"params": decays, "decays": True}, {"params": free, "decays": False}]
+
+
+def _any_rank(fabric: Fabric, flag: bool) -> bool:
+    total = fabric.all_reduce(torch.tensor(float(flag), device=fabric.device), reduce_op="sum")
+    return isinstance(total, Tensor) and bool(total > 0)
+
+
+def _gradient_norm(model: nn.Module) -> Tensor:
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return torch.nn.utils.get_total_norm(gradients)

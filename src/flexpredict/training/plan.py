@@ -1,0 +1,197 @@
+"""From a recipe, the data and the machine to a plan in which every number is known."""
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flexpredict.data.augmentation import PRESETS, Augmentation
+from flexpredict.data.sources import ImageSource
+from flexpredict.encoder import check_patches, model_facts
+from flexpredict.encoder_file import EncoderSpec
+from flexpredict.errors import UserError
+from flexpredict.masking import check_masking
+from flexpredict.methods.ijepa import IJEPA
+from flexpredict.predictor import Predictor
+from flexpredict.training.recipe import Recipe, parse_image_size
+
+# Images a run sees when nobody says how many epochs: about an hour on two CPU cores, and the paper's 600 epochs of
+# ImageNet at the other end.
+_IMAGES_ON_CPU = 500_000
+_IMAGES_ON_GPU = 60_000_000
+_MOST_EPOCHS = 600
+_CHECKPOINTS_PER_RUN = 20
+
+
+@dataclass
+class Plan:
+    """A recipe with nothing left open, and what follows from it."""
+
+    recipe: Recipe
+    image_size: tuple[int, int]
+    augmentation: Augmentation
+    samples: int
+    batch_size: int
+    steps: int
+    warmup_steps: int
+    lr: float
+    workers: int
+    encoder: EncoderSpec
+
+    def build_model(self) -> IJEPA:
+        recipe = self.recipe
+        encoder = self.encoder.build(recipe.seed)
+        size = recipe.predictor
+        assert size.dim and size.depth and size.heads
+        predictor = Predictor(
+            encoder.dim, encoder.grid, size.dim, size.depth, size.heads, recipe.positions, recipe.seed
+        )
+        return IJEPA(encoder, predictor)
+
+    def checkpoint_due(self, step: int) -> bool:
+        assert self.recipe.checkpoint_every
+        return step % self.recipe.checkpoint_every == 0 or step == self.steps or self.keep_due(step)
+
+    def keep_due(self, step: int) -> bool:
+        return self._epochs_passed(step, self.recipe.keep_every)
+
+    def probe_due(self, step: int) -> bool:
+        return self._epochs_passed(step, self.recipe.probe_every) or (
+            self.recipe.probe_every is not None and step == self.steps
+        )
+
+    def _epochs_passed(self, step: int, every: float | None) -> bool:
+        """Whether this step completes a multiple of `every` epochs."""
+        if every is None:
+            return False
+        images = every * self.samples
+        return step * self.batch_size // images > (step - 1) * self.batch_size // images
+
+    def describe(self) -> dict[str, Any]:
+        """The resolved recipe as plain values, for config.yaml."""
+        return _plain(dataclasses.asdict(self.recipe))
+
+
+def make_plan(recipe: Recipe, source: ImageSource, device: torch.device, world_size: int) -> Plan:
+    """Fill in what the recipe leaves open; refuse what cannot work before anything is written."""
+    on_gpu = device.type != "cpu"
+    image_size = parse_image_size(recipe.image_size or _image_size(source))
+    model = recipe.model or _model(device)
+    facts = model_facts(model, recipe.model_options)
+    patch_size = recipe.patch_size or _patch_size(image_size, facts.patch_size)
+    check_patches(image_size, patch_size)
+    check_masking(recipe.masking, (image_size[0] // patch_size, image_size[1] // patch_size))
+
+    batch_size = recipe.batch_size or _batch_size(len(source), on_gpu, world_size, recipe.accumulate)
+    parts = world_size * recipe.accumulate
+    if batch_size < 1 or parts < 1 or batch_size % parts:
+        near = max(1, round(batch_size / max(parts, 1))) * max(parts, 1)
+        raise UserError(
+            f"A batch of {batch_size} images cannot be shared out evenly: {world_size} device(s) times "
+            f"{recipe.accumulate} accumulated part(s) make {parts}. Use --batch_size {near}."
+        )
+    epochs = recipe.epochs
+    if epochs is None:
+        images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
+        epochs = float(min(_MOST_EPOCHS, max(1, round(images / len(source)))))
+    if epochs <= 0:
+        raise UserError(f"epochs is {epochs}; it must be more than 0.")
+    steps = math.ceil(epochs * len(source) / batch_size)
+    warmup = recipe.optimizer.warmup_epochs
+    warmup = epochs / 20 if warmup is None else warmup
+    lr = recipe.optimizer.lr
+    lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4) if lr is None else lr
+
+    predictor = recipe.predictor
+    dim = predictor.dim or min(384, max(4 * facts.heads, facts.dim // 2 // 4 * 4))
+    heads = predictor.heads or max(h for h in range(1, facts.heads + 1) if dim % h == 0)
+    cores = max(1, (os.cpu_count() or 1) // max(1, world_size))
+    resolved = dataclasses.replace(
+        recipe,
+        model=model,
+        image_size="x".join(map(str, image_size)),
+        patch_size=patch_size,
+        predictor=dataclasses.replace(
+            predictor, dim=dim, depth=predictor.depth or max(1, min(12, facts.depth // 2)), heads=heads
+        ),
+        positions=dataclasses.replace(recipe.positions),
+        augmentation=augmentation_of(recipe),
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer=dataclasses.replace(recipe.optimizer, lr=lr, warmup_epochs=warmup),
+        precision=recipe.precision or ("bf16-mixed" if _has_bf16(device) else "32-true"),
+        workers=(min(8, cores) if on_gpu else 0) if recipe.workers is None else recipe.workers,
+        checkpoint_every=recipe.checkpoint_every or min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN))),
+    )
+    recipe.positions.level(facts.dim)
+    return Plan(
+        recipe=resolved,
+        image_size=image_size,
+        augmentation=augmentation_of(recipe),
+        samples=len(source),
+        batch_size=batch_size,
+        steps=steps,
+        warmup_steps=min(round(warmup * len(source) / batch_size), steps),
+        lr=lr,
+        workers=resolved.workers or 0,
+        encoder=EncoderSpec(
+            model=model,
+            image_size=image_size,
+            patch_size=patch_size,
+            positions="learned" if recipe.positions.kind == "learned" else "sincos",
+            class_token=recipe.class_token,
+            options=recipe.model_options,
+        ),
+    )
+
+
+def augmentation_of(recipe: Recipe) -> Augmentation:
+    chosen = recipe.augmentation
+    return chosen if isinstance(chosen, Augmentation) else PRESETS[chosen]
+
+
+def _image_size(source: ImageSource) -> int:
+    """The usual size nearest below the median image, from 32 to 224."""
+    sides = sorted(min(size) for size in source.sizes())
+    median = sides[len(sides) // 2]
+    return max([size for size in (32, 48, 64, 96, 128, 160, 192, 224) if size <= median], default=32)
+
+
+def _patch_size(image_size: tuple[int, int], usual: int) -> int:
+    """The model's own where that gives a grid of at least 8x8, else the largest that does and divides the image."""
+    shortest = min(image_size)
+    candidates = [usual, *(size for size in (32, 16, 14, 12, 8, 6, 4, 2) if size < usual)]
+    for size in candidates:
+        if shortest // size >= 8 and not any(side % size for side in image_size):
+            return size
+    return usual
+
+
+def _model(device: torch.device) -> str:
+    if device.type == "cpu":
+        return "vit_tiny_patch16_224"
+    if device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory > 30e9:
+        return "vit_base_patch16_224"
+    return "vit_small_patch16_224"
+
+
+def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) -> int:
+    wanted = 128 * world_size if on_gpu else 64
+    parts = world_size * accumulate
+    return max(1, min(wanted, samples) // parts) * parts
+
+
+def _has_bf16(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+
+def _plain(value: Any) -> Any:
+    """Tuples to lists, as YAML has no tuples."""
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return value

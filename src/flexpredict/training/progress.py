@@ -1,0 +1,73 @@
+"""What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class TrainingProgress:
+    """Loss, images/s, data wait and time left. Silent on all ranks but the first."""
+
+    def __init__(self, console: Console, steps: int, first_step: int, label: str = "pre-training") -> None:
+        self.console = console
+        self.steps, self.first_step, self.label = steps, first_step, label
+        self._numbers = ""
+        self._started = self._last_line = time.monotonic()
+        self._bar: Progress | None = None
+        if console.is_terminal and not console.quiet:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[numbers]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=console,
+            )
+            self._task = self._bar.add_task(label, total=steps, completed=first_step, numbers="")
+
+    def __enter__(self) -> "TrainingProgress":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def numbers(self, loss: float, images_per_second: float, data_wait: float) -> None:
+        """New numbers to show."""
+        self._numbers = f"loss {loss:.4f} · {images_per_second:,.0f} images/s · data wait {data_wait:.0%}"
+
+    def step(self, step: int) -> None:
+        """`step` steps are done."""
+        if self._bar:
+            self._bar.update(self._task, completed=step, numbers=self._numbers)
+            return
+        now = time.monotonic()
+        if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self.steps:
+            return
+        self._last_line = now
+        left = (now - self._started) / max(step - self.first_step, 1) * (self.steps - step)
+        self.console.print(
+            f"{self.label}: step {step}/{self.steps} · {self._numbers} · {duration(left)} left", highlight=False
+        )
+
+    def warn(self, text: str) -> None:
+        self.console.print(f"[yellow]Warning:[/yellow] {text}", highlight=False)
+
+
+def duration(seconds: float) -> str:
+    """3725 -> '1 h 02 min'."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,143 @@
+"""What a run is made of: every number that decides its result, and how to run it on this machine."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from flexpredict.data.augmentation import Augmentation
+from flexpredict.errors import UserError
+from flexpredict.masking import Masking
+from flexpredict.predictor import Positions
+
+
+@dataclass
+class PredictorSize:
+    """The predictor g_φ. Left out, its size follows the encoder's.
+
+    Args:
+        dim: width d_p (paper: 384 for B, L and H; by default half the encoder's width, at most 384).
+        depth: number of blocks (paper: 6 for B, 12 for L and H; by default half the encoder's depth).
+        heads: attention heads (by default the encoder's number, or the nearest that divides the width).
+    """
+
+    dim: int | None = None
+    depth: int | None = None
+    heads: int | None = None
+
+
+@dataclass
+class Optimizer:
+    """AdamW and its schedules, as published.
+
+    Args:
+        lr: peak learning rate (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default 8e-4 · √(batch / 2048),
+            but at least 5e-4).
+        start_lr: learning rate at the start of the warm-up, as a share of lr (2e-4 / 8e-4).
+        final_lr: learning rate at the end of the cosine, as a share of lr.
+        warmup_epochs: length of the linear warm-up (paper: 15 of 600 for B and L, 40 of 300 for H; by default a
+            twentieth of the epochs).
+        weight_decay: weight decay at the start; never on biases, norms, tokens and positions.
+        final_weight_decay: weight decay at the end of its cosine.
+        betas: AdamW's moving-average factors.
+        ema_momentum: momentum of the target encoder's moving average at the start.
+        final_ema_momentum: and at the end of its straight line.
+        clip_grad: largest norm of the gradient over all parameters; no clipping by default, as published.
+    """
+
+    lr: float | None = None
+    start_lr: float = 0.25
+    final_lr: float = 0.00125
+    warmup_epochs: float | None = None
+    weight_decay: float = 0.04
+    final_weight_decay: float = 0.4
+    betas: tuple[float, float] = (0.9, 0.999)
+    ema_momentum: float = 0.996
+    final_ema_momentum: float = 1.0
+    clip_grad: float | None = None
+
+
+@dataclass
+class Recipe:
+    """Pre-training by I-JEPA with stochastic positions. Everything but the data has a default.
+
+    Args:
+        data: a folder of images (nested or flat, no labels needed), or 'scenes' for the built-in ones.
+        model: timm name of a plain ViT (by default vit_tiny on a CPU, vit_small or vit_base on a GPU).
+        image_size: height and width, for example 224 or 256x192 (by default from the images, at most 224).
+        patch_size: side of a patch (by default the model's, smaller for small images).
+        class_token: keep the class token of models that have one (the paper's have none).
+        model_options: further arguments of timm's constructor, for example {embed_dim: 96, depth: 4}.
+        positions: where the tokens are.
+        predictor: size of the predictor.
+        masking: which patches are seen and which are predicted.
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
+        epochs: passes over the data (by default from the amount of data and the hardware).
+        batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
+        accumulate: parts in which a device works through its share of the batch, to save memory.
+        optimizer: AdamW and its schedules.
+        init_from: start from the weights of another run (a run folder); the optimiser and step count start afresh.
+        seed: initial weights, order of data, crops, masks and noise are all functions of it.
+        precision: '32-true' or 'bf16-mixed' (by default bf16 on a GPU that has it).
+        compile: compile the model with torch.compile.
+        accelerator: what Lightning Fabric should run on ('auto', 'cpu', 'cuda', 'mps').
+        devices: number of devices on this machine, or 'auto' for all.
+        num_nodes: number of machines.
+        strategy: how Lightning Fabric spreads the work ('auto' is DDP where there are several devices).
+        workers: processes that read images (by default from the number of cores).
+        log_every: steps between two lines of metrics.jsonl.
+        checkpoint_every: steps between two checkpoints (by default twenty in a run, at most 1000 steps apart).
+        keep_every: also keep a checkpoint for good every so many epochs.
+        probe_every: classify by k-NN every so many epochs, where the data has labels.
+        loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
+    """
+
+    data: str | None = None
+    model: str | None = None
+    image_size: int | str | None = None
+    patch_size: int | None = None
+    class_token: bool = False
+    model_options: dict[str, Any] = field(default_factory=dict)
+    positions: Positions = field(default_factory=Positions)
+    predictor: PredictorSize = field(default_factory=PredictorSize)
+    masking: Masking = field(default_factory=Masking)
+    augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
+    epochs: float | None = None
+    batch_size: int | None = None
+    accumulate: int = 1
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    init_from: str | None = None
+    seed: int = 0
+    precision: Literal["32-true", "bf16-mixed"] | None = None
+    compile: bool = False
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"
+    workers: int | None = None
+    log_every: int = 10
+    checkpoint_every: int | None = None
+    keep_every: float | None = None
+    probe_every: float | None = None
+    loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
+
+
+# What may change when a run is resumed, because it does not change what is computed.
+FREE_ON_RESUME = (
+    "accelerator",
+    "devices",
+    "num_nodes",
+    "strategy",
+    "workers",
+    "checkpoint_every",
+    "keep_every",
+    "loggers",
+)
+
+
+def parse_image_size(value: int | str) -> tuple[int, int]:
+    """224 or "256x192" (height x width) -> (height, width)."""
+    parts = str(value).lower().split("x")
+    if len(parts) > 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UserError(
+            f"image_size '{value}' is not a size. Give one number such as 224, or height x width: 256x192."
+        )
+    return int(parts[0]), int(parts[-1])

@@ -1,0 +1,92 @@
+"""The folder of one run: what is in it, and that no run overwrites another by accident."""
+
+import json
+import os
+import platform
+import shutil
+import sys
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from flexpredict.errors import UserError
+from flexpredict.files import write_text_atomically
+
+_LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
+
+
+class RunFolder:
+    """Where the parts of a run lie."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.metrics = path / "metrics.jsonl"
+        self.warnings = path / "warnings.jsonl"
+        self.skipped = path / "skipped.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.encoder = path / "encoder.safetensors"
+        self.environment = path / "environment.json"
+
+    def create(self, overwrite: bool) -> None:
+        """Make the folder, or refuse to touch one that holds something."""
+        if self.path.is_file():
+            raise UserError(f"--out {self.path} is a file. Name a folder that does not exist yet.")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            if not overwrite:
+                raise UserError(
+                    f"{self.path} already holds a run. Continue it with --resume, replace it with --overwrite, "
+                    f"or choose another --out, for example {self._free_name()}."
+                )
+            if not self.config.is_file():
+                raise UserError(
+                    f"{self.path} is not empty and not a run folder (it has no config.yaml), so --overwrite does not "
+                    f"delete it. Choose another --out, for example {self._free_name()}."
+                )
+            shutil.rmtree(self.path)
+        self.checkpoints.mkdir(parents=True)
+
+    def save_config(self, config: dict[str, Any]) -> None:
+        write_text_atomically(self.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+
+    def load_config(self) -> dict[str, Any]:
+        if not self.config.is_file():
+            raise UserError(
+                f"There is no run to resume in {self.path} (no config.yaml). Start it without --resume, "
+                "or name the right folder with --out."
+            )
+        loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        if not isinstance(loaded, dict):
+            raise UserError(f"{self.config} is damaged: it holds {type(loaded).__name__}, not a mapping.")
+        return loaded
+
+    def save_environment(self, **facts: Any) -> None:
+        """What the numbers were made with."""
+        environment = {
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "command": " ".join(sys.argv),
+            "python": platform.python_version(),
+            "machine": platform.platform(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "versions": {name: _version(name) for name in _LIBRARIES},
+            **facts,
+        }
+        write_text_atomically(self.environment, json.dumps(environment, indent=2) + "\n")
+
+    def _free_name(self) -> Path:
+        number = 2
+        while (candidate := self.path.with_name(f"{self.path.name}-{number}")).exists():
+            number += 1
+        return candidate
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

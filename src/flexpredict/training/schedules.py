@@ -1,0 +1,20 @@
+"""Learning rate, weight decay and momentum as pure functions of the step."""
+
+import math
+
+
+def warmup_cosine(step: int, steps: int, warmup: int, start: float, peak: float, final: float) -> float:
+    """A straight line from start to peak over `warmup` steps, then half a cosine down to final."""
+    if step < warmup:
+        return start + (peak - start) * step / warmup
+    return cosine(step - warmup, steps - warmup, peak, final)
+
+
+def cosine(step: int, steps: int, start: float, final: float) -> float:
+    """Half a cosine from start (step 0) to final (step `steps`)."""
+    return final + (start - final) * 0.5 * (1.0 + math.cos(math.pi * min(step / max(steps, 1), 1.0)))
+
+
+def linear(step: int, steps: int, start: float, final: float) -> float:
+    """A straight line from start (step 0) to final (step `steps`)."""
+    return start + (final - start) * min(step / max(steps, 1), 1.0)

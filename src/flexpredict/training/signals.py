@@ -1,0 +1,37 @@
+"""Ctrl-C and a cluster's preemption mean: finish the step, save, leave."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass
+class Stop:
+    """Whether somebody asked the run to stop."""
+
+    requested: bool = False
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Stop]:
+    """While it lasts, SIGINT, SIGTERM and SIGUSR1 only set `requested`; a second Ctrl-C interrupts at once."""
+    stop = Stop()
+
+    def request(number: int, frame: FrameType | None) -> None:
+        if stop.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.requested = True
+
+    previous = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            previous[number] = signal.signal(number, request)
+    except ValueError:
+        pass  # not in the main thread, where signals are somebody else's business
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,53 @@
+"""Random numbers as pure functions of their keys."""
+
+import torch
+
+from flexpredict.randomness import normal, permutation, sample_keys, stream_key, uniform
+
+
+def keys(count: int, seed: int = 0, what: str = "test") -> torch.Tensor:
+    return sample_keys(stream_key(seed, what, 3), torch.arange(count))
+
+
+def test_words_are_those_of_splitmix64() -> None:
+    """The first outputs of the reference generator for seed 1234567."""
+    from flexpredict.randomness import _bits
+
+    words = [word % 2**64 for word in _bits(torch.tensor([1234567]), 3)[0].tolist()]
+    assert words == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_a_sample_draws_the_same_in_any_batch() -> None:
+    together = normal(keys(10), 7)
+    alone = torch.stack([normal(key[None], 7)[0] for key in keys(10)])
+    assert torch.equal(together, alone)
+    assert torch.equal(uniform(keys(10)[4:6], 5), uniform(keys(10), 5)[4:6])
+
+
+def test_different_purposes_steps_and_seeds_give_different_streams() -> None:
+    streams = {stream_key(seed, what, step) for seed in range(5) for what in ("masks", "noise") for step in range(20)}
+    assert len(streams) == 5 * 2 * 20
+    a, b = normal(keys(50, what="masks"), 400).flatten(), normal(keys(50, what="noise"), 400).flatten()
+    assert abs(torch.corrcoef(torch.stack((a, b)))[0, 1]) < 0.02
+
+
+def test_uniform_numbers_are_uniform_and_below_one() -> None:
+    drawn = uniform(keys(1000), 301).flatten()
+    assert drawn.min() >= 0.0 and drawn.max() < 1.0
+    histogram = torch.histc(drawn, 20, 0.0, 1.0) / len(drawn)
+    assert (histogram - 0.05).abs().max() < 0.002
+
+
+def test_normal_numbers_have_the_moments_of_a_gaussian_and_are_uncorrelated() -> None:
+    drawn = normal(keys(4000), 64)
+    assert abs(drawn.mean()) < 0.01 and abs(drawn.var() - 1) < 0.01
+    assert abs((drawn**3).mean()) < 0.03 and abs((drawn**4).mean() - 3) < 0.06
+    covariance = drawn.T @ drawn / len(drawn)
+    assert (covariance - torch.eye(64)).abs().max() < 0.1
+
+
+def test_a_permutation_holds_every_number_once_and_differs_by_key() -> None:
+    first, second = permutation(1, 1000), permutation(2, 1000)
+    assert torch.equal(first.sort().values, torch.arange(1000))
+    assert not torch.equal(first, second)
+    assert torch.equal(first, permutation(1, 1000))

@@ -1,0 +1,60 @@
+"""Two processes on gloo train the model that one process trains."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import RECIPE, write_pictures
+
+from flexpredict.pretraining import pretrain
+
+OPTIONS = {
+    "model": "vit_tiny_patch16_224",
+    "model_options": '{"embed_dim": 24, "depth": 2, "num_heads": 2}',
+    "image_size": "32",
+    "patch_size": "4",
+    "predictor": '{"dim": 16, "depth": 2, "heads": 2}',
+    "batch_size": "8",
+    "epochs": "3",
+    "checkpoint_every": "3",
+    "accelerator": "cpu",
+}
+
+
+def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return subprocess.run(
+        [*command, "-m", "flexpredict.cli", *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sincos", "stochastic"])
+def test_two_ranks_reach_the_weights_of_one(kind: str, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures")
+    pretrain(str(pictures), tmp_path / "one", **RECIPE, positions={"kind": kind})
+    given = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
+    done = torchrun(
+        "pretrain", "--data", str(pictures), "--out", str(tmp_path / "two"), *given, "--devices", "2",
+        "--positions.kind", kind,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("run folder") == 1, "only the first rank speaks"
+    assert "8 = 2 devices x 1 parts x 4" in done.stdout
+    one = load_file(tmp_path / "one" / "checkpoints" / "last" / "model.safetensors")
+    two = load_file(tmp_path / "two" / "checkpoints" / "last" / "model.safetensors")
+    for name in one:
+        torch.testing.assert_close(
+            two[name], one[name], atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.slow
+def test_bad_input_ends_both_ranks_with_one_message(tmp_path: Path) -> None:
+    places = ["--data", str(tmp_path / "missing"), "--out", str(tmp_path / "run")]
+    done = torchrun("pretrain", *places, "--accelerator=cpu", "--devices=2")
+    assert done.returncode != 0 and "There is no folder" in done.stderr
+    assert not (tmp_path / "run").exists()
