@@ -39,7 +39,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "nowhere"], ["no folder nowhere", "Give a folder of images"]),
+        (["--data", "nowhere"], ["no folder 'nowhere'", "Give a folder of images"]),
         (["--data", "EMPTY"], ["EMPTY", "no image"]),
         (["--data", "UNREADABLE"], ["broken.png"]),
         ([], ["No data was named", "--data"]),
@@ -51,7 +51,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             ["--data", "PICTURES", "--patch_size", "5", "--image_size", "32"],
             ["does not divide", "--image_size 30 or 35"],
         ),
-        (["--data", "PICTURES", "--patch_size", "16", "--image_size", "32"], ["2x2"]),
+        (["--data", "PICTURES", "--patch_size", "32", "--image_size", "32"], ["1x1"]),
         (["--data", "PICTURES", "--model", "vit_tinny_patch16_224"], ["vit_tiny_patch16_224"]),
         (["--data", "PICTURES", "--model", "resnet18"], ["not a plain vision transformer"]),
         (["--data", "PICTURES", "--epoch", "3"], ["no option 'epoch'", "'epochs'"]),
@@ -64,7 +64,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--data", "PICTURES", "--masking.kind", "published", *SMALL], ["published", "multiblock"]),
         (["--config", "missing.yaml"], ["missing.yaml"]),
         (["--config", "TYPO"], ["no option", "'positions.noise_std'"]),
-        (["--config", "TYPO2"], ["no option", "'masking'"]),
+        (["--config", "TYPO2"], ["no option", "'masking.targets'"]),
     ],
 )
 def test_bad_input_is_refused_in_one_paragraph(

@@ -85,7 +85,7 @@ def test_training_moves_every_weight_that_is_to_be_trained(finished: Path, pictu
 def test_the_loss_falls(pictures: str, tmp_path: Path) -> None:
     pretrain(pictures, tmp_path / "run", **{**RECIPE, "epochs": 20, "positions": {"kind": "sincos"}})
     losses = [record["loss"] for record in metrics(tmp_path / "run")]
-    assert losses[-1] < 0.6 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(

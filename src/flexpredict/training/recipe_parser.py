@@ -71,7 +71,7 @@ class friendly_errors:  # noqa: N801 (used like a function)
 def _in_words(message: str) -> str:
     message = re.sub(r"\s*\n\s*", " ", message).strip()
     unknown = re.search(r"unrecognized arguments?: --([\w.]+)", message)
-    unknown = unknown or re.search(r"(?:does not accept option|[Uu]nknown key|Key) '([\w.]+)'", message)
+    unknown = unknown or re.search(r"(?:does not accept option|Option) '([\w.]+)'", message)
     if unknown is None:
         return f"{message}. `flexpredict pretrain --help` lists the options."
     name, group = unknown.group(1), re.search(r"Group '([\w.]+)'", message)

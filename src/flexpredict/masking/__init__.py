@@ -1,0 +1,62 @@
+"""Which patches of an image are context and which are targets, drawn for a whole batch at once.
+
+The masks depend on nothing but the settings, the grid, the key of the step and the size of the batch. Every rank can
+therefore draw those of the global batch and take its rows.
+"""
+
+from typing import get_args
+
+import torch
+
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.masking.blocks import Size
+from flexpredict.masking.masks import Kind, Masking, Masks
+from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
+from flexpredict.masking.published import check_published, sample_published
+from flexpredict.masking.random import check_random, sample_random
+
+__all__ = ["Masking", "Masks", "check_masking", "sample_masks"]
+
+_SAMPLERS = {"multiblock": sample_multiblock, "random": sample_random, "published": sample_published}
+_CHECKS = {"multiblock": check_multiblock, "random": check_random, "published": check_published}
+
+
+def sample_masks(masking: Masking, grid: Size, key: int, batch: int) -> Masks:
+    """The masks of `batch` images of `grid` = (rows, columns) patches, on the CPU: a pure function of its arguments.
+
+    Image i has the same targets in a batch of any size. What the images share is the size of their contexts, that of
+    the smallest: an image's context in a larger batch is a subset of its context in a smaller one.
+    """
+    rows = torch.arange(batch * masking.contexts_per_image)
+    context, targets = _SAMPLERS[masking.kind](masking, grid, key, rows)
+    sets = (batch, masking.contexts_per_image)
+    return Masks(
+        torch.from_numpy(context).view(*sets, *context.shape[1:]),
+        torch.from_numpy(targets).view(*sets, *targets.shape[1:]),
+    )
+
+
+def check_masking(masking: Masking, grid: Size) -> None:
+    """Raises a `UserError` where these settings are no settings, or cannot work on this grid. To be called once."""
+    if masking.kind not in _SAMPLERS:
+        raise UserError(
+            f"masking.kind={masking.kind} is not known; choose one of {', '.join(get_args(Kind))}."
+            + did_you_mean(masking.kind, _SAMPLERS)
+        )
+    for name in ("targets", "contexts_per_image"):
+        if getattr(masking, name) < 1:
+            raise UserError(f"masking.{name}={getattr(masking, name)} must be at least 1.")
+    for name, most in (("target_scale", 1.0), ("context_scale", 1.0), ("target_aspect", float("inf"))):
+        low, high = getattr(masking, name)
+        if not 0 < low <= high <= most:
+            limit = " <= 1" if most == 1.0 else ""
+            raise UserError(
+                f"masking.{name}=[{low:g}, {high:g}] must be a smallest and a largest value, "
+                f"0 < smallest <= largest{limit}."
+            )
+    for name in ("min_context", "mask_ratio"):
+        if not 0 <= getattr(masking, name) < 1:
+            raise UserError(f"masking.{name}={getattr(masking, name):g} must be a share: at least 0, less than 1.")
+    if min(grid) < 1:
+        raise UserError(f"A grid of {grid[0]}x{grid[1]} patches has no patches: the images are smaller than a patch.")
+    _CHECKS[masking.kind](masking, grid)

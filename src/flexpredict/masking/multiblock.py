@@ -1,0 +1,132 @@
+"""Several target blocks, and as context what they leave of one large block: I-JEPA without the published faults.
+
+Scale and aspect are independent, blocks reach every row and column of the grid, no target patch is ever context, and
+where contexts must have one size a random part of each is kept.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flexpredict.errors import UserError
+from flexpredict.masking.blocks import (
+    Mask,
+    Numbers,
+    Patches,
+    Size,
+    keep_highest,
+    place_block_masks,
+    place_blocks,
+    row_numbers,
+    take_out,
+    value_at,
+)
+from flexpredict.masking.masks import Masking
+from flexpredict.randomness import stream_key
+
+# Values a scale or an aspect can take: the two together make 1024 shapes, finer than whole patches can show.
+_LEVELS = 32
+# Further layouts for an image whose first leaves too little. `check_multiblock` refuses settings where more than half
+# of all layouts do, so at the worst one image in 65,000 comes to the last of them.
+_FURTHER = 16
+
+
+def sample_multiblock(masking: Masking, grid: Size, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+    """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
+    target = _target_size(masking, grid, stream_key(key, "target scale"), stream_key(key, "target aspect"))
+    context = _context_size(masking, grid, stream_key(key, "context scale"), stream_key(key, "context aspect"))
+    blocks = 1 + masking.targets
+    numbers = row_numbers(key, rows, blocks + math.prod(grid))
+
+    left, targets = _lay_out(numbers[:, :blocks], target, context, grid)
+    counts = left.sum(-1)
+    short = np.flatnonzero(counts < _needed(masking, grid))
+    if len(short):
+        further = row_numbers(stream_key(key, "further"), rows[short], _FURTHER * blocks)
+        further = further.reshape(len(short), _FURTHER, blocks)
+        left[short], targets[short] = _first_to_leave(_needed(masking, grid), further, target, context, grid)
+        counts[short] = left[short].sum(-1)
+    return keep_highest(left, numbers[:, blocks:], counts.min()), targets
+
+
+def check_multiblock(masking: Masking, grid: Size) -> None:
+    """Refuses settings that leave too little context on this grid."""
+    levels = range(_LEVELS)
+    targets = (_target_size(masking, grid, scale, aspect) for scale in levels for aspect in levels)
+    contexts = (_context_size(masking, grid, scale, aspect) for scale in levels for aspect in (0, 1))
+    target, context = max(targets, key=math.prod), min(contexts, key=math.prod)
+    needed = _needed(masking, grid)
+    blocks = (
+        f"On a grid of {grid[0]}x{grid[1]} patches, {masking.targets} target block(s) of up to "
+        f"{target[0]}x{target[1]} in a context block of {context[0]}x{context[1]}"
+    )
+    wanted = f"{needed} patches of context (masking.min_context={masking.min_context:g})"
+    if math.prod(context) - math.prod(target) < needed:
+        raise UserError(
+            f"{blocks} cannot be sure to leave {wanted}. Lower masking.target_scale or masking.min_context, raise "
+            "masking.context_scale, or use more patches (larger images or smaller patches)."
+        )
+    left, _ = _lay_out(row_numbers(0, torch.arange(1024), 1 + masking.targets), target, context, grid)
+    failing = np.mean(left.sum(-1) < needed)
+    if failing > 0.5:
+        raise UserError(
+            f"{blocks} leave fewer than {wanted} in {failing:.0%} of all draws. Lower masking.targets, "
+            "masking.target_scale or masking.min_context."
+        )
+
+
+def _lay_out(numbers: Numbers, target: Size, context: Size, grid: Size) -> tuple[Mask, Patches]:
+    """A context block and M targets placed by R 1+M numbers: the patches left R N, and the targets R M Nt."""
+    targets = place_blocks(numbers[:, 1:], target, _all_places(target, grid), grid)
+    left = place_block_masks(numbers[:, 0], context, _all_places(context, grid), grid)
+    take_out(left, targets)
+    return left, targets
+
+
+def _first_to_leave(needed: int, numbers: Numbers, target: Size, context: Size, grid: Size) -> tuple[Mask, Patches]:
+    """For each row the first of L layouts that leaves enough: numbers R L 1+M -> R N, R M Nt."""
+    rows, layouts, blocks = numbers.shape
+    # The last resort is all targets in one place. It leaves enough: `check_multiblock` has made sure of that.
+    numbers[:, -1, 2:] = numbers[:, -1, 1:2]
+    left, targets = _lay_out(numbers.reshape(-1, blocks), target, context, grid)
+    enough = (left.sum(-1) >= needed).reshape(rows, layouts)
+    first = np.arange(rows) * layouts + enough.argmax(-1)
+    return left[first], targets[first]
+
+
+def _all_places(size: Size, grid: Size) -> Size:
+    """Every row and column at which a block of this size can begin, the last ones included."""
+    return grid[0] - size[0] + 1, grid[1] - size[1] + 1
+
+
+def _target_size(masking: Masking, grid: Size, scale_level: int, aspect_level: int) -> Size:
+    aspect = value_at(aspect_level, _LEVELS, masking.target_aspect)
+    return _nearest_size(value_at(scale_level, _LEVELS, masking.target_scale) * math.prod(grid), aspect, grid)
+
+
+def _context_size(masking: Masking, grid: Size, scale_level: int, aspect_level: int) -> Size:
+    """The shape of the grid, or a hair taller or wider: so that 8x7 comes as often as 7x8 on a square grid."""
+    aspect = grid[0] / grid[1] * (1.01 if aspect_level % 2 else 0.99)
+    return _nearest_size(value_at(scale_level, _LEVELS, masking.context_scale) * math.prod(grid), aspect, grid)
+
+
+def _nearest_size(patches: float, aspect: float, grid: Size) -> Size:
+    """Whole height and width of nearly so many patches: rounding both on their own is off by a third on 8x8.
+
+    A block that would stick out of the grid is made as long as the grid, and wider, so that it keeps its area.
+    """
+    height = min(max(math.sqrt(patches * aspect), patches / grid[1]), grid[0])
+    width = patches / height
+    heights = {max(1, math.floor(height)), math.ceil(height)}
+    widths = {max(1, math.floor(width)), min(math.ceil(width), grid[1])}
+    return min(
+        ((h, w) for h in heights for w in widths),
+        key=lambda size: (abs(size[0] * size[1] - patches), abs(size[0] * width - size[1] * height)),
+    )
+
+
+def _needed(masking: Masking, grid: Size) -> int:
+    """The smallest acceptable context in patches; never none."""
+    return max(1, math.ceil(masking.min_context * math.prod(grid) - 1e-6))

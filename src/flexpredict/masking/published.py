@@ -1,0 +1,86 @@
+"""I-JEPA's sampler as it was published, faults included, to measure what they cost.
+
+One random number drives both scale and aspect; no block touches the last row and column; a context that stays too
+small sheds its targets one by one, which then leak into it; every context is cut to the smallest of the batch from
+the bottom up. Unlike the original it cannot hang: `check_published` refuses the grids on which that one does.
+"""
+
+import math
+
+import numpy as np
+from torch import Tensor
+
+from flexpredict.errors import UserError
+from flexpredict.masking.blocks import (
+    Patches,
+    Size,
+    keep_highest,
+    place_block_masks,
+    place_blocks,
+    row_numbers,
+    take_out,
+    value_at,
+)
+from flexpredict.masking.masks import Masking
+from flexpredict.randomness import stream_key
+
+# A block must have more patches than this, whatever the grid.
+_MIN_KEEP = 10
+# Failed tries after which a context sheds one more target, the last first.
+_TRIES = 20
+_SQUARE = (1.0, 1.0)
+# Values that the one random number can take.
+_LEVELS = 1024
+
+
+def sample_published(masking: Masking, grid: Size, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+    """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
+    target = _size(grid, stream_key(key, "target size"), masking.target_scale, masking.target_aspect)
+    context = _size(grid, stream_key(key, "context size"), masking.context_scale, _SQUARE)
+
+    # All contexts of an image have the same targets.
+    numbers = row_numbers(stream_key(key, "targets"), rows // masking.contexts_per_image, masking.targets)
+    targets = place_blocks(numbers, target, _places(target, grid), grid)
+
+    tries = _TRIES * masking.targets + 1
+    numbers = row_numbers(stream_key(key, "context"), rows, tries)
+    left = np.empty((len(rows), math.prod(grid)), dtype=np.bool_)
+    short = np.arange(len(rows))
+    for attempt in range(tries):
+        block = place_block_masks(numbers[short, attempt], context, _places(context, grid), grid)
+        take_out(block, targets[short, : masking.targets - attempt // _TRIES])
+        left[short] = block
+        short = short[block.sum(-1) <= _MIN_KEEP]
+        if not len(short):
+            break
+
+    raster_order = np.arange(math.prod(grid), 0, -1, dtype=np.float32) * 2.0**-24
+    return keep_highest(left, raster_order, left.sum(-1).min()), targets
+
+
+def check_published(masking: Masking, grid: Size) -> None:
+    """Refuses grids on which the original would look for ever for a block that is large enough."""
+    for name, scale, aspect in (
+        ("target", masking.target_scale, masking.target_aspect),
+        ("context", masking.context_scale, _SQUARE),
+    ):
+        height, width = min((_size(grid, level, scale, aspect) for level in range(_LEVELS)), key=math.prod)
+        if height * width <= _MIN_KEEP:
+            raise UserError(
+                f"masking.kind=published never ends on a grid of {grid[0]}x{grid[1]} patches: it waits for a {name} "
+                f"block of more than {_MIN_KEEP} patches, and its blocks can be {height}x{width}. Use "
+                "masking.kind=multiblock, or more patches (larger images or smaller patches)."
+            )
+
+
+def _places(size: Size, grid: Size) -> Size:
+    """One row and one column too few, so that a block never reaches the last ones."""
+    return grid[0] - size[0], grid[1] - size[1]
+
+
+def _size(grid: Size, level: int, scale: tuple[float, float], aspect: tuple[float, float]) -> Size:
+    """One level for both scale and aspect; always smaller than the grid."""
+    patches = int(math.prod(grid) * value_at(level, _LEVELS, scale))
+    height = round(math.sqrt(patches * value_at(level, _LEVELS, aspect)))
+    width = round(math.sqrt(patches / value_at(level, _LEVELS, aspect)))
+    return min(height, grid[0] - 1), min(width, grid[1] - 1)
