@@ -1,5 +1,6 @@
 """The linear probe against scikit-learn and against its own optimality conditions; the label subsets it is fed."""
 
+import itertools
 import json
 
 import numpy as np
@@ -101,7 +102,9 @@ def test_gradient_of_the_documented_objective_vanishes_at_the_solution() -> None
 def test_preconditioner_is_the_inverse_hessian_where_the_weights_are_zero() -> None:
     features, labels = correlated_classes(60, 5, 3)
     problem = linear._standardise(features.double(), labels, 3)
-    precondition = linear._preconditioner(problem, l2=0.1)
+    precondition = linear._preconditioner(
+        problem, 0.1, linear._evaluate(problem, linear._prior(problem), 0.1).curvature
+    )
 
     def objective(parameters: Tensor) -> Tensor:
         return autograd_objective(problem.x, labels, parameters[:-1], parameters[-1], 0.1)
@@ -110,6 +113,28 @@ def test_preconditioner_is_the_inverse_hessian_where_the_weights_are_zero() -> N
     vector -= vector.mean(dim=1, keepdim=True)  # gradients of a softmax sum to zero over the classes
     _, back = torch.autograd.functional.hvp(objective, torch.zeros(6, 3).double(), precondition @ vector)
     torch.testing.assert_close(back, vector)
+
+
+def test_direction_satisfies_the_secant_equation_of_the_last_pair() -> None:
+    root = draw("root", 6, 6).double()
+    precondition = root @ root.T
+    pairs = []
+    for i in range(3):
+        step = draw(f"step {i}", 6, 3).double()
+        change = (root.T @ root + i * torch.eye(6).double()) @ step
+        pairs.append(linear._Pair(step, change, (step * change).sum()))
+    torch.testing.assert_close(linear._direction(-pairs[-1].change, pairs, precondition), pairs[-1].step)
+
+
+def test_weaker_regularisation_started_from_a_stronger_one_ends_where_a_cold_start_does() -> None:
+    features, labels = correlated_classes(1000, 16, 4, apart=3.0)
+    problem = linear._standardise(features, labels, 4)
+    parameters = linear._prior(problem)
+    for l2 in L2_GRID:
+        warm = linear._minimise(problem, l2, parameters, tolerance=1e-4, max_iterations=1000)
+        parameters = warm.point.parameters
+        cold = linear._minimise(problem, l2, linear._prior(problem), tolerance=1e-8, max_iterations=1000)
+        assert warm.point.value == pytest.approx(cold.point.value, rel=0.001)
 
 
 def test_imbalanced_classes_and_duplicated_features_have_the_same_optimum_as_in_scikit_learn() -> None:
@@ -340,6 +365,21 @@ def test_subset_keeps_the_proportions_of_the_classes() -> None:
     assert class_sizes(labels, label_subset(labels, 0.01, seed=0)) == [50, 30, 12, 8]
     assert class_sizes(labels, label_subset(labels, 0.1, seed=0)) == [500, 300, 120, 80]
     assert torch.equal(label_subset(labels, 1.0, seed=0), torch.arange(10000))
+
+
+@pytest.mark.parametrize("sizes", [(53, 24, 23), (60, 8, 7, 6), (20, 20, 3, 1)])
+@pytest.mark.parametrize("fraction", [0.05, 0.1, 0.13, 0.3, 0.77])
+def test_no_other_subset_of_that_size_has_nearer_proportions(sizes: tuple[int, ...], fraction: float) -> None:
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+
+    def distance(counts: tuple[int, ...]) -> float:
+        return sum((a - fraction * n) ** 2 / n for a, n in zip(counts, sizes, strict=True))
+
+    subset = label_subset(labels, fraction, seed=0)
+    possible = itertools.product(*(range(1, n + 1) for n in sizes[1:]))
+    completed = ((len(subset) - sum(rest), *rest) for rest in possible)
+    nearest = min(distance(counts) for counts in completed if 1 <= counts[0] <= sizes[0])
+    assert distance(tuple(class_sizes(labels, subset))) == pytest.approx(nearest)
 
 
 def test_every_class_is_in_the_smallest_subset() -> None:

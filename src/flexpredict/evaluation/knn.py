@@ -1,0 +1,74 @@
+"""k nearest neighbours by cosine similarity: what the features are worth without training anything on them."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.linear import check_features, check_finite, check_split
+
+_SIMILARITIES_AT_ONCE = 1 << 26  # 256 MB of float32
+
+
+def knn_accuracy(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    test_labels: Tensor,
+    *,
+    k: int = 20,
+    temperature: float | None = 0.07,
+    chunk: int | None = None,
+) -> float:
+    """The share of test images, between 0 and 1, that `knn_predict` gets right."""
+    check_split(train_features, train_labels, test_features, test_labels)
+    predictions = knn_predict(train_features, train_labels, test_features, k=k, temperature=temperature, chunk=chunk)
+    return (predictions == test_labels.to(predictions.device)).double().mean().item()
+
+
+def knn_predict(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    *,
+    k: int = 20,
+    temperature: float | None = 0.07,
+    chunk: int | None = None,
+) -> Tensor:
+    """The label (M) that the k nearest of train (N D, N) vote for at each test image (M D).
+
+    A vote weighs exp(similarity / temperature), as in DINO's protocol; with temperature None all weigh the same.
+    Of classes with equally many votes the smallest label wins. `chunk` test images are compared at once, by default
+    as many as need 256 MB.
+    """
+    check_features(train_features, train_labels, "training")
+    check_finite(test_features, "test")
+    if not 1 <= k <= len(train_features):
+        raise UserError(f"k is {k}, but must be between 1 and the number of training images, {len(train_features)}.")
+    if temperature is not None and not temperature > 0:
+        raise UserError(f"The temperature is {temperature}, but must be positive, or None for a plain majority vote.")
+    if chunk is not None and chunk < 1:
+        raise UserError(f"chunk is {chunk}, but at least 1 test image must be compared at once.")
+    values, labels = torch.unique(train_labels.to(train_features.device), return_inverse=True)
+    precision = torch.float64 if train_features.dtype == torch.float64 else torch.float32
+    train = F.normalize(train_features.to(precision), dim=1)
+    rows = chunk or max(1, _SIMILARITIES_AT_ONCE // len(train))
+    predictions = [
+        _vote(F.normalize(test.to(train), dim=1) @ train.T, labels, len(values), k, temperature)
+        for test in torch.split(test_features, rows)
+    ]
+    winners: Tensor = values[torch.cat(predictions)]
+    return winners
+
+
+def _vote(similarity: Tensor, labels: Tensor, classes: int, k: int, temperature: float | None) -> Tensor:
+    """similarity: M N, labels: N -> M class indices."""
+    nearest = similarity.topk(k, dim=1)  # descending
+    if temperature is None:
+        weights = torch.ones_like(nearest.values)
+    else:
+        # Relative to the nearest one: the same winner, and no overflow at low temperatures.
+        weights = torch.exp((nearest.values - nearest.values[:, :1]) / temperature)
+    votes = similarity.new_zeros(len(similarity), classes)
+    votes.scatter_add_(1, labels[nearest.indices], weights)
+    return votes.argmax(dim=1)
