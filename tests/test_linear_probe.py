@@ -157,6 +157,16 @@ def test_fewer_images_than_dimensions_with_weak_regularisation_still_reach_the_o
     assert classifier.objective == pytest.approx(best, rel=1e-3)
 
 
+def test_neither_correlation_nor_separable_classes_make_it_slow() -> None:
+    features, labels = correlated_classes(1000, 16, 4, apart=0.3)
+    overlapping = fit_logistic(features, labels, l2=1e-4, classes=4)
+    reference = sklearn_fit(features, labels, c=1 / (1e-4 * 1000), tol=overlapping.gradient)
+    assert overlapping.iterations * 5 < reference.n_iter_[0]
+    features, labels = correlated_classes(1000, 16, 4, apart=3.0)
+    separable = fit_logistic(features, labels, l2=1e-6, classes=4)
+    assert separable.iterations < 100  # with the curvature of the start it would be a thousand
+
+
 def test_stopping_before_the_optimum_is_said() -> None:
     features, labels = correlated_classes(200, 8, 4)
     with pytest.warns(RuntimeWarning, match="stopped after 2 iterations"):

@@ -1,6 +1,6 @@
 """Decides what is in a built-in scene, and how it moves: everything random about the scenes is here.
 
-All of it is independent of the class except the shapes of the objects.
+All of it is independent of the class except the shapes of the objects and the patterns that go with them.
 """
 
 from dataclasses import dataclass, replace
@@ -21,18 +21,21 @@ Range = tuple[float, float]
 
 # How hard the scenes are. Lengths are in shorter image sides.
 MAX_OBJECTS = 6  # counts are uniform from 1 to this
-OF_THE_KIND = 0.8  # chance that an object has the scene's shape (the largest always has it): less hides the class
+OF_THE_KIND = 0.9  # chance that an object is of the scene's kind (the largest always is): less hides the class
 TURN = 0.15  # objects are turned by up to this share of half a turn: 1 takes many times the images to learn
 NEAREST: Range = (2.4, 4.8)  # distance of the nearest object, uniform, whatever the count and the class
 FARTHEST = 5.2  # distance up to which the other objects stand
-RADIUS_AT_1 = 0.74  # radius of an object at distance 1: at 64 px, objects have a radius of 8 to 22 pixels
+RADIUS_AT_1 = 0.8  # radius of an object at distance 1: at 64 px, objects have a radius of 9 to 24 pixels
 SIZE_SPREAD = 0.12  # true sizes differ by this share, so apparent size does not quite tell distance
 CLEARANCE = 0.1  # the middle of an object, this share of its radius, is never hidden: 1 forbids occlusion
 EDGE = 0.7  # a centre is this many radii from the image's edge: less than 1 cuts objects off
 OBJECT_VALUE: Range = (0.6, 1.0)  # brightness of objects and backdrops: where they overlap,
-BACKDROP_VALUE: Range = (0.2, 0.55)  # figure and ground are harder to tell apart
-PATTERN_CONTRAST = 0.3  # 0 makes objects plain, 1 lets stripes, checks and dots rival the outlines
-BACKDROP_CONTRAST = 0.7  # multiplies gradients, clouds, stripes, checks and spots
+BACKDROP_VALUE: Range = (0.4, 0.55)  # figure and ground are harder to tell apart
+OBJECT_SATURATION: Range = (0.1, 0.5)  # colours say nothing about the class; the stronger they are,
+BACKDROP_SATURATION: Range = (0.0, 0.25)  # the more of what a model learns first is colour
+PATTERN_CONTRAST = 1.0  # 0 makes objects plain and leaves only the outline to tell their kind
+PATTERN_VALUE: Range = (0.1, 0.3)  # brightness of the pattern: far from the body's, so that it shows at any hue
+BACKDROP_CONTRAST = 0.3  # multiplies gradients, clouds, stripes, checks and spots
 HAZE = 0.3  # share of the backdrop's colour in an object at FARTHEST: the cue to distance besides size
 NOISE_LEVEL = 4.0  # standard deviation of the sensor noise, in grey levels
 
@@ -42,9 +45,22 @@ SPEED, SPIN, BREATH, PAN = 0.03, 0.06, 0.02, 0.005  # of objects (sides, radians
 _CANDIDATES = 64  # places tried for an object before it is left out, which happens in 1 of 1,000 scenes
 _CLOUDS, _SPOTS = 3, 8
 _PLAIN, _STRIPES, _CHECKS, _GROUND, _SPOTTED = range(5)
-# Weights of 1, p, q and pq (see `Objects.pattern`).
-_PATTERNS = np.array([(-1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 1), (-0.5, 0.8, 0.8, 0)])  # plain, stripes, checks, dots
-
+# The pattern of each shape, as zebras have stripes: weights of 1, p, q and pq (see `Objects.pattern`), angle in
+# degrees, cycles a radius.
+_PLAIN_COAT, _STRIPED, _CHECKED, _DOTTED = (-1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 1), (-0.5, 0.8, 0.8, 0)
+_COATS = {
+    "ball": (*_PLAIN_COAT, 0, 1.0),
+    "box": (*_CHECKED, 0, 0.9),
+    "ring": (*_STRIPED, 0, 1.1),
+    "star": (*_DOTTED, 0, 1.0),
+    "cross": (*_STRIPED, 90, 1.1),
+    "crescent": (*_STRIPED, 45, 1.4),
+    "triangle": (*_CHECKED, 45, 1.6),
+    "bar": (*_STRIPED, 0, 2.0),
+    "heart": (*_DOTTED, 0, 1.6),
+    "flower": (*_STRIPED, 90, 2.0),
+}
+_COAT_TABLE = np.array([_COATS[shape] for shape in SHAPES])
 
 @dataclass(frozen=True)
 class Worlds:
@@ -106,8 +122,8 @@ def imagine(keys: torch.Tensor, size: tuple[int, int]) -> Worlds:
         radius=radius,
         angle=np.pi * TURN * dice.between("angle", (-1, 1), count),
         colours=_object_colours(dice, distance, backdrops),
-        pattern=_PATTERNS[dice.choice("pattern", len(_PATTERNS), count)],
-        pattern_waves=dice("pattern waves", count, 4) * (2 * np.pi, 1.1, 1, 1) + (0, 0.9, 0, 0),
+        pattern=_COAT_TABLE[kind, :4],
+        pattern_waves=_pattern_waves(dice, kind),
         bevel=dice.between("bevel", (0.35, 1), count),
         gloss=130 * dice("gloss", count) ** 2,
     )
@@ -186,18 +202,26 @@ def _where_centres_may_be(radius: Floats, size: tuple[int, int]) -> tuple[Floats
     return low, np.array(size) / min(size) - 2 * low
 
 
+def _pattern_waves(dice: Dice, kind: Ints) -> Floats:
+    """B K 4: angle and cycles nearly those of the kind, any phases."""
+    waves = dice("pattern waves", kind.shape[1], 4) * (0.3, 0.2, 1, 1) - (0.15, 0, 0, 0)
+    waves[..., 0] += np.deg2rad(_COAT_TABLE[kind, 4])
+    waves[..., 1] += _COAT_TABLE[kind, 5]
+    return waves
+
+
 def _object_colours(dice: Dice, distance: Floats, backdrops: Backdrops) -> Floats:
     """B K 2 3."""
     count = distance.shape[1]
     body = _colour(
         dice("hue", count),
-        dice.between("saturation", (0.45, 0.9), count),
+        dice.between("saturation", OBJECT_SATURATION, count),
         dice.between("value", OBJECT_VALUE, count),
     )
     pattern = _colour(
         dice("pattern hue", count),
-        dice.between("pattern saturation", (0, 0.8), count),
-        dice.between("pattern value", (0.15, 1), count),
+        dice.between("pattern saturation", OBJECT_SATURATION, count),
+        dice.between("pattern value", PATTERN_VALUE, count),
     )
     colours = np.stack((body, body + PATTERN_CONTRAST * (pattern - body)), axis=2)
     middle = backdrops.colour + backdrops.slopes.sum(axis=1) / 2
@@ -243,7 +267,7 @@ def _backdrops(dice: Dice) -> Backdrops:
 def _backdrop_colour(dice: Dice, what: str) -> Floats:
     return _colour(
         dice(f"{what} hue"),
-        dice.between(f"{what} saturation", (0, 0.75)),
+        dice.between(f"{what} saturation", BACKDROP_SATURATION),
         dice.between(f"{what} value", BACKDROP_VALUE),
     )
 

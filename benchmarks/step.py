@@ -1,0 +1,249 @@
+"""How fast a pre-training step is, against peers and against the machine's speed at multiplying matrices.
+
+    python benchmarks/step.py                    # three model sizes: about five minutes on two quiet cores
+    python benchmarks/step.py --settings vit-ti4 --rounds 5 --json step.json
+
+A step is masks, target encoder, context encoder, predictor, loss, backward, AdamW and moving average; the images are
+random and in memory. All contenders take turns. The straightforward peer gets the same masks, the package `lightly`
+draws its own; all start from the same weights, and before anything is timed they must agree on the loss and on the
+gradient of the first weight, through which all the rest is seen.
+
+The last column is useful work over time, as a share of what large square products reach on this machine. Useful are
+the matrix products that the result depends on, for the tokens that a contender was given (see flops.py).
+"""
+
+import argparse
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from flops import step_flops
+from machine import (
+    Contender,
+    SquareProducts,
+    announce_machine,
+    describe_machine,
+    save_numbers,
+    spread,
+    take_turns,
+)
+from rich.console import Console
+from rich.table import Table
+from straightforward import Straightforward
+from torch import Tensor
+
+from flexpredict.encoder import build_encoder
+from flexpredict.masking import Masking, Masks, sample_masks
+from flexpredict.methods.ijepa import IJEPA
+from flexpredict.predictor import Positions, Predictor
+from flexpredict.randomness import normal, sample_keys, stream_key
+from flexpredict.training.loop import parameter_groups
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model and a batch small enough for a CPU."""
+
+    title: str
+    model: str
+    image_size: int
+    patch_size: int
+    batch: int
+    predictor: tuple[int, int, int]  # dim, depth, heads
+    rounds: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+SETTINGS = {
+    "vit-b16": Setting("ViT-B/16, 224 px", "vit_base_patch16_224", 224, 16, 4, (384, 6, 12), rounds=7),
+    "vit-s16": Setting("ViT-S/16, 224 px", "vit_small_patch16_224", 224, 16, 8, (192, 6, 6), rounds=9),
+    "vit-ti4": Setting("ViT-Ti/4, 32 px", "vit_tiny_patch16_224", 32, 4, 64, (96, 6, 3), rounds=11),
+}
+QUICK = Setting(
+    "two blocks, 32 px",
+    "vit_tiny_patch16_224",
+    32,
+    4,
+    4,
+    (24, 2, 2),
+    3,
+    {"embed_dim": 48, "depth": 2, "num_heads": 2},
+)
+MASKING = Masking()
+OURS, STOCHASTIC, STRAIGHTFORWARD, LIGHTLY = "flexpredict, sin-cos", "flexpredict, StoP", "straightforward", "lightly"
+_PRODUCTS = "square products"
+
+
+class Ours:
+    """A contender: the hot path of `flexpredict.training.loop`, without data, schedules and logs."""
+
+    def __init__(self, model: IJEPA, images: Tensor) -> None:
+        self.model, self.images = model, images
+        self.first_weight = model.context_encoder.vit.patch_embed.proj.weight
+        self.optimizer = torch.optim.AdamW(parameter_groups(model), lr=1e-4, weight_decay=0.04, fused=True)
+
+    def __call__(self, number: int) -> None:
+        masks = draw_masks(self.model, number, len(self.images))
+        keys = noise_keys(number, len(self.images))
+        self.model(self.images, masks.context, masks.targets, keys).loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.model.update_target_encoder(0.996)
+
+    def loss(self, masks: Masks) -> Tensor:
+        loss: Tensor = self.model(self.images, masks.context, masks.targets).loss
+        return loss
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    console = announce_machine()
+    machine = describe_machine()
+    chosen = [QUICK] if arguments.quick else [SETTINGS[name] for name in arguments.settings]
+    numbers = []
+    for setting in (dataclasses.replace(each, rounds=arguments.rounds or each.rounds) for each in chosen):
+        result = measure(setting, console, SquareProducts(256 if arguments.quick else 2048))
+        console.print(table_of(setting, result))
+        numbers.append(result)
+    if arguments.json:
+        save_numbers(arguments.json, machine, numbers)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--rounds", type=int, help="timed steps of each contender (default: 7 to 11, by setting)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--quick", action="store_true", help="a toy model, to see that everything runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save the numbers here")
+    return parser.parse_args()
+
+
+def measure(setting: Setting, console: Console, products: SquareProducts) -> dict[str, Any]:
+    """Times of all contenders and what follows from them."""
+    model = build_model(setting, "sincos")
+    images = random_images(setting)
+    masks = [draw_masks(model, number, setting.batch) for number in range(setting.rounds + 1)]
+    ours = Ours(model, images)
+    straightforward = Straightforward(model, images, MASKING, masks)
+    peers: dict[str, Any] = {STRAIGHTFORWARD: straightforward}
+    lightly = find_lightly(model, images, console)
+    if lightly is not None:
+        peers[LIGHTLY] = lightly
+    refuse_unequal(ours, peers, masks[0])
+
+    contenders: dict[str, Contender] = {OURS: ours, STOCHASTIC: Ours(build_model(setting, "stochastic"), images)}
+    console.print(f"{setting.title}: {setting.rounds} rounds of {len(contenders) + len(peers)} contenders ...")
+    seconds = take_turns({**contenders, **peers, _PRODUCTS: products}, setting.rounds)
+    speed = products.flops / statistics.median(seconds.pop(_PRODUCTS))
+
+    given = [tokens_of(drawn) for drawn in masks[1:]]
+    result: dict[str, Any] = {
+        "setting": dataclasses.asdict(setting),
+        "matmul_gflops": speed / 1e9,
+        "contenders": {},
+    }
+    for name, times in seconds.items():
+        tokens = [lightly.tokens[number] for number in range(1, setting.rounds + 1)] if name == LIGHTLY else given
+        flops = [step_flops(model, setting.batch, seen, targets, name == STOCHASTIC) for seen, targets in tokens]
+        result["contenders"][name] = {
+            "seconds": times,
+            "images_per_second": setting.batch / statistics.median(times),
+            "times_ours": dataclasses.asdict(spread(ratios(times, seconds[OURS]))),
+            "context_tokens": statistics.mean(context for context, _ in tokens),
+            "target_tokens": statistics.mean(blocks * length for _, (blocks, length) in tokens),
+            "useful_gflop": statistics.mean(flops) / 1e9,
+            "share_of_matmul": dataclasses.asdict(spread([work / speed for work in ratios(flops, times)])),
+        }
+    return result
+
+
+def table_of(setting: Setting, result: dict[str, Any]) -> Table:
+    table = Table(
+        title=f"{setting.title}, batch {setting.batch}; square products reach {result['matmul_gflops']:.0f} GFLOP/s",
+        caption="medians (and quartiles) of rounds",
+    )
+    table.add_column("step")
+    for heading in ("seconds", "images/s", "time, ours = 1", "tokens seen + predicted", "of square products"):
+        table.add_column(heading, justify="right")
+    for name, numbers in result["contenders"].items():
+        seconds, relative, share = spread(numbers["seconds"]), numbers["times_ours"], numbers["share_of_matmul"]
+        table.add_row(
+            name,
+            f"{seconds.median:.3g} ({seconds.low:.3g}–{seconds.high:.3g})",
+            f"{numbers['images_per_second']:.2f}",
+            f"{relative['median']:.3f} ({relative['low']:.3f}–{relative['high']:.3f})",
+            f"{numbers['context_tokens']:.1f} + {numbers['target_tokens']:.1f}",
+            f"{share['median']:.1%} ({share['low']:.0%}–{share['high']:.0%})",
+        )
+    return table
+
+
+def build_model(setting: Setting, kind: Any) -> IJEPA:
+    """The weights are the same whatever the kind of positions."""
+    size = (setting.image_size, setting.image_size)
+    encoder = build_encoder(setting.model, size, setting.patch_size, options=setting.options)
+    return IJEPA(encoder, Predictor(encoder.dim, encoder.grid, *setting.predictor, Positions(kind)))
+
+
+def random_images(setting: Setting) -> Tensor:
+    keys = sample_keys(stream_key(0, "images"), torch.arange(setting.batch))
+    return normal(keys, 3 * setting.image_size**2).view(-1, 3, setting.image_size, setting.image_size)
+
+
+def draw_masks(model: IJEPA, number: int, batch: int) -> Masks:
+    return sample_masks(MASKING, model.context_encoder.grid, stream_key(0, "masks", number), batch)
+
+
+def noise_keys(number: int, batch: int) -> Tensor:
+    return sample_keys(stream_key(0, "noise", number), torch.arange(batch)[:, None])
+
+
+def tokens_of(masks: Masks) -> tuple[int, tuple[int, int]]:
+    """Patches of a context; target blocks and patches of each."""
+    return masks.context.shape[-1], (masks.targets.shape[-2], masks.targets.shape[-1])
+
+
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+    return [above / below for above, below in zip(numerators, denominators, strict=True)]
+
+
+def find_lightly(model: IJEPA, images: Tensor, console: Console) -> Any:
+    try:
+        from lightly_peer import Lightly
+
+        return Lightly(model, images, MASKING)
+    except Exception as error:  # whatever ails a peer that need not be there, the others are measured
+        console.print(f"[yellow]Without lightly, which cannot be used here: {error!r}[/yellow]")
+        return None
+
+
+def refuse_unequal(ours: Ours, peers: dict[str, Any], masks: Masks) -> None:
+    """A comparison is fair if all compute the same.
+
+    The loss alone would not show it: a new predictor says next to nothing, so the targets decide it.
+    """
+    expected, expected_gradient = loss_and_gradient(ours, masks)
+    for name, peer in peers.items():
+        loss, gradient = loss_and_gradient(peer, masks)
+        apart = float((gradient - expected_gradient).norm() / expected_gradient.norm())
+        if abs(loss - expected) > 1e-4 or apart > 1e-3:
+            raise SystemExit(
+                f"No fair comparison: {name} has a loss of {loss:.6f} where {OURS} has {expected:.6f}, and the "
+                f"gradients of their first weights are {apart:.2g} of their length apart."
+            )
+
+
+def loss_and_gradient(contender: Any, masks: Masks) -> tuple[float, Tensor]:
+    loss = contender.loss(masks)
+    (gradient,) = torch.autograd.grad(loss, contender.first_weight)
+    return float(loss), gradient
+
+
+if __name__ == "__main__":
+    main()
