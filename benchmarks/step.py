@@ -242,7 +242,7 @@ def refuse_unequal(ours: Ours, peers: dict[str, Any], masks: Masks) -> None:
 def loss_and_gradient(contender: Any, masks: Masks) -> tuple[float, Tensor]:
     loss = contender.loss(masks)
     (gradient,) = torch.autograd.grad(loss, contender.first_weight)
-    return float(loss), gradient
+    return loss.item(), gradient
 
 
 if __name__ == "__main__":

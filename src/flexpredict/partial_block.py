@@ -4,6 +4,8 @@ The last block of the target encoder is read at the targets alone, the last bloc
 tokens alone. All tokens still give keys and values, so what is read is the same as with the whole block.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,7 +13,7 @@ from torch.nn import functional as F
 from flexpredict.timm_parts import Attention, Block
 
 
-def block_at(block: nn.Module, tokens: Tensor, read: Tensor | slice) -> Tensor:
+def block_at(block: Any, tokens: Tensor, read: Tensor | slice) -> Tensor:
     """`block(tokens)` at `read`. tokens: B N D, read: B R indices or a slice of N -> B R D."""
     if not _is_plain(block) or (isinstance(read, Tensor) and read.shape[1] >= tokens.shape[1]):
         return pick(block(tokens), read)

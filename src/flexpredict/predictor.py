@@ -107,8 +107,7 @@ class Predictor(nn.Module):
         # The context is projected once and read by each of the M target blocks.
         visible = visible.unsqueeze(1).expand(-1, blocks, -1, -1)
         x = torch.cat((visible, masked), dim=2).flatten(0, 1)
-        for block in self.blocks[:-1]:
-            x = block(x)
+        x = self.blocks[:-1](x)
         x = block_at(self.blocks[-1], x, slice(context.shape[1], None))
         return self.output(self.norm(x)).view(rows, blocks, length, -1)  # type: ignore[no-any-return]
 

@@ -147,7 +147,7 @@ def _probe(plan: Plan, source: ImageSource, device: torch.device) -> Any:
 
 def _announce(console: Console, plan: Plan, fabric: Fabric, model: IJEPA, folder: RunFolder, resume: bool) -> None:
     recipe = plan.recipe
-    positions = recipe.positions.kind
+    positions: str = recipe.positions.kind
     if positions == "stochastic":
         positions += f" (StoP), noise_std {model.predictor.stochastic.noise_std:.3g}"
     share = (

@@ -62,6 +62,7 @@ _COATS = {
 }
 _COAT_TABLE = np.array([_COATS[shape] for shape in SHAPES])
 
+
 @dataclass(frozen=True)
 class Worlds:
     """B scenes with what is true of them, and how they will move."""

@@ -1,9 +1,9 @@
 """The built-in scenes: an endless data set of little worlds, so that everything can be tried offline.
 
 Up to six shaded objects stand at different distances in front of a backdrop. The class of a scene is its *kind*: the
-shape that most of its objects have. Seeing one object therefore tells what a hidden one looks like, but not where it
-is. Colours, patterns, light, backdrop, number of objects and distances say nothing about the class. How hard the
-scenes are is set at the top of `scene_worlds.py`.
+shape, and the pattern that goes with it, of most of its objects. Seeing one object therefore tells what a hidden one
+looks like, but not where it is. Hues, light, backdrop, number of objects and distances say nothing about the class.
+How hard the scenes are is set at the top of `scene_worlds.py`.
 """
 
 from dataclasses import dataclass

@@ -53,8 +53,8 @@ def train(
     state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
     first_step: int = state["step"]
     if recipe.compile:
-        for part in (model.context_encoder, model.target_encoder, model.predictor):
-            part.compile(dynamic=True)
+        for network in (model.context_encoder, model.target_encoder, model.predictor):
+            network.compile(dynamic=True)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     journal = Journal.open(fabric, plan, folder, progress, state)
     local = plan.batch_size // fabric.world_size

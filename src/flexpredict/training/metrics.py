@@ -91,7 +91,7 @@ def open_loggers(
     """The loggers of a run that starts (or goes on) after `step`."""
     keep_until(metrics, step)
     loggers: list[Logger] = [MetricsFile(metrics), TensorBoard(folder, step + 1 if step else 0)]
-    optional = {"wandb": WeightsAndBiases, "mlflow": MLflow}
+    optional: dict[str, type[WeightsAndBiases] | type[MLflow]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}
     for name in names:
         try:
             loggers.append(optional[name](folder, config))

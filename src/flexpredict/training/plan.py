@@ -72,7 +72,8 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """The resolved recipe as plain values, for config.yaml."""
-        return _plain(dataclasses.asdict(self.recipe))
+        described: dict[str, Any] = _plain(dataclasses.asdict(self.recipe))
+        return described
 
 
 def make_plan(recipe: Recipe, source: ImageSource, device: torch.device, world_size: int) -> Plan:
