@@ -51,7 +51,7 @@ RECIPE: dict[str, Any] = {
     "accelerator": "cpu",
     "devices": 1,
 }
-STEPS = 2_500
+STEPS = 1_800
 ARMS: dict[str, dict[str, Any]] = {
     "sin-cos": {"kind": "sincos"},
     "StoP": {"kind": "stochastic", "noise_to_signal": 0.2},
@@ -81,7 +81,7 @@ def run_demo(out: Path, steps: int | None = None, seed: int = 0, console: Consol
     console = console or Console(soft_wrap=True)
     started = time.monotonic()
     console.print(f"Drawing {TRAIN + TEST:,} scenes of {SIZE}x{SIZE} pixels …", highlight=False)
-    train, test = _scenes("train", TRAIN), _scenes("test", TEST)
+    train, test = labelled_scenes("train", TRAIN), labelled_scenes("test", TEST)
     results: dict[str, dict[str, float]] = {}
     epochs = (steps or STEPS) * RECIPE["batch_size"] / TRAIN
     optimizer = {**RECIPE["optimizer"], "warmup_epochs": epochs / 10}
@@ -92,10 +92,10 @@ def run_demo(out: Path, steps: int | None = None, seed: int = 0, console: Consol
         folder = out / name
         if not results:
             console.print("\n[bold]Untrained encoder[/bold]: the same network, never trained")
-            results["untrained"] = _evaluate(_untrained(recipe, train.source), train, test)
+            results["untrained"] = evaluate(_untrained(recipe, train.source), train, test)
         console.print(f"\n[bold]{name}[/bold]")
         run(recipe, folder, overwrite=True, console=console, source=train.source)
-        results[name] = _evaluate(load_encoder(folder), train, test)
+        results[name] = evaluate(load_encoder(folder), train, test)
     seconds = time.monotonic() - started
     _print_table(console, results)
     saved = {
@@ -121,7 +121,14 @@ def run_demo(out: Path, steps: int | None = None, seed: int = 0, console: Consol
     return saved
 
 
-def _scenes(split: str, count: int) -> LabelledScenes:
+def recipe_values(arm: str, steps: int, seed: int) -> dict[str, Any]:
+    """The recipe of one arm, for so many steps."""
+    epochs = steps * RECIPE["batch_size"] / TRAIN
+    optimizer = {**RECIPE["optimizer"], "warmup_epochs": epochs / 10}
+    return {**RECIPE, "optimizer": optimizer, "epochs": epochs, "seed": seed, "positions": ARMS[arm]}
+
+
+def labelled_scenes(split: str, count: int) -> LabelledScenes:
     drawn = draw_scenes(np.arange(count), size=SIZE, split=split)
     classes = torch.from_numpy(drawn.classes)
     return LabelledScenes(
@@ -137,7 +144,7 @@ def _untrained(recipe: Recipe, source: ArraySource) -> Encoder:
     return plan.build_model().target_encoder
 
 
-def _evaluate(encoder: Encoder, train: LabelledScenes, test: LabelledScenes) -> dict[str, float]:
+def evaluate(encoder: Encoder, train: LabelledScenes, test: LabelledScenes) -> dict[str, float]:
     """Accuracies in per cent. Everything is fitted and chosen on training scenes."""
     known = extract_features(encoder, train.source, (SIZE, SIZE))
     asked = extract_features(encoder, test.source, (SIZE, SIZE))
@@ -158,19 +165,19 @@ def _evaluate(encoder: Encoder, train: LabelledScenes, test: LabelledScenes) -> 
 
 def _print_table(console: Console, results: dict[str, dict[str, float]]) -> None:
     table = Table(title="Accuracy on test scenes, frozen encoder (%)", title_justify="left")
-    table.add_column("encoder")
+    table.add_column("encoder", no_wrap=True)
     for title in COLUMNS.values():
         table.add_column(title, justify="right")
     for name, accuracies in results.items():
         table.add_row(name, *(f"{accuracies[column]:.1f}" for column in COLUMNS))
     table.add_section()
     gain = {column: results["StoP"][column] - results["sin-cos"][column] for column in COLUMNS}
-    table.add_row("StoP - sin-cos", *(f"{gain[column]:+.1f}" for column in COLUMNS))
+    table.add_row("difference", *(f"{gain[column]:+.1f}" for column in COLUMNS))
     console.print()
     console.print(table)
     better = [title for column, title in COLUMNS.items() if gain[column] > 0]
     worse = [title for column, title in COLUMNS.items() if gain[column] <= 0]
-    sentence = f"StoP is ahead of sin-cos on: {', '.join(better) or 'nothing'}."
+    sentence = f"StoP is ahead of sin-cos in: {'; '.join(better) or 'nothing'}."
     if worse:
-        sentence += f" It is not on: {', '.join(worse)}."
+        sentence += f" It is not in: {'; '.join(worse)}."
     console.print(f"{sentence} One seed of a small model: differences of a point or two are chance.", highlight=False)

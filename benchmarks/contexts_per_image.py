@@ -1,0 +1,69 @@
+"""Several contexts per image: accuracy for the same minutes of training, on the built-in scenes.
+
+One pass of the target encoder serves all contexts of an image, so each further one costs less than the first. Each
+arm gets the number of steps that it can do in the time given, measured beforehand, and its schedules span them.
+"""
+
+import argparse
+import dataclasses
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flexpredict import demo
+from flexpredict.encoder_file import load_encoder
+from flexpredict.pretraining import run
+from flexpredict.training.recipe_parser import make_recipe
+
+TRIAL_STEPS = 120
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0, help="training time of each arm")
+    parser.add_argument("--contexts", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    console, quiet = Console(), Console(quiet=True)
+    train, test = demo.labelled_scenes("train", demo.TRAIN), demo.labelled_scenes("test", demo.TEST)
+
+    table = Table(title=f"Contexts per image, {options.minutes:g} minute(s) of training each, seed {options.seed}")
+    for title in ("contexts", "steps", "images/s", "time per context", *demo.COLUMNS.values()):
+        table.add_column(title, justify="right")
+    first = None
+    with tempfile.TemporaryDirectory() as scratch:
+        for contexts in options.contexts:
+
+            def timed(steps: int, name: str, contexts: int = contexts) -> float:
+                started = time.perf_counter()
+                run(_recipe(contexts, steps, options.seed), Path(scratch) / name, console=quiet, source=train.source)
+                return time.perf_counter() - started
+
+            # The second trial leaves out what a run does once.
+            once, more = timed(TRIAL_STEPS // 2, f"{contexts}-a"), timed(TRIAL_STEPS * 3 // 2, f"{contexts}-b")
+            per_step = (more - once) / TRIAL_STEPS
+            steps = round(60 * options.minutes / per_step)
+            timed(steps, str(contexts))
+            accuracies = demo.evaluate(load_encoder(Path(scratch) / str(contexts)), train, test)
+            first = first or per_step / contexts
+            table.add_row(
+                str(contexts),
+                f"{steps:,}",
+                f"{demo.RECIPE['batch_size'] / per_step:,.0f}",
+                f"{per_step / contexts / first:.2f}",
+                *(f"{accuracies[column]:.1f}" for column in demo.COLUMNS),
+            )
+    console.print(table)
+
+
+def _recipe(contexts: int, steps: int, seed: int) -> Any:
+    recipe = make_recipe(demo.recipe_values("StoP", steps, seed))
+    return dataclasses.replace(recipe, masking=dataclasses.replace(recipe.masking, contexts_per_image=contexts))
+
+
+if __name__ == "__main__":
+    main()
