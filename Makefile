@@ -17,12 +17,14 @@ lint: install
 	$(BIN)/mypy
 
 # Timings, as ratios against peers in the same run. Leave the machine alone meanwhile.
+bench: export THP_MEM_ALLOC_ENABLE = 1
 bench: install
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/stochastic_positions.py
 	$(BIN)/python benchmarks/masking.py
 	$(BIN)/python benchmarks/linear_probe.py
+	$(BIN)/python benchmarks/contexts_per_image.py
 
 install: $(VENV)/installed
 

@@ -30,7 +30,8 @@ from flexpredict.report.charts import (
     tick_labels,
     tick_values,
 )
-from flexpredict.report.page import SECTIONS, format_duration, read_run
+from flexpredict.report.page import SECTIONS, format_duration
+from flexpredict.report.run_record import read_run
 
 CONFIG = {
     "data": "/photos",

@@ -306,7 +306,7 @@ def test_an_unreadable_picture_is_skipped_counted_and_listed_once(tmp_path: Path
     assert metrics(tmp_path / "run")[-1]["skipped"] == 1
 
 
-def test_bf16_and_clipping_and_compilation_run(pictures: str, tmp_path: Path) -> None:
+def test_bf16_and_clipping_run(pictures: str, tmp_path: Path) -> None:
     short = {**RECIPE, "epochs": 1 / 3, "optimizer": {"clip_grad": 0.1}}
     pretrain(pictures, tmp_path / "bf16", **short, precision="bf16-mixed")
     pretrain(pictures, tmp_path / "plain", **short)

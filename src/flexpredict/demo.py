@@ -51,7 +51,7 @@ RECIPE: dict[str, Any] = {
     "accelerator": "cpu",
     "devices": 1,
 }
-STEPS = 1_800
+STEPS = 2_100
 ARMS: dict[str, dict[str, Any]] = {
     "sin-cos": {"kind": "sincos"},
     "StoP": {"kind": "stochastic", "noise_to_signal": 0.2},

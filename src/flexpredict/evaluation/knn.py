@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.linear import check_features, check_finite, check_split
+from flexpredict.evaluation.checks import check_features, check_finite, check_split
 
 _SIMILARITIES_AT_ONCE = 1 << 26  # 256 MB of float32
 

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flexpredict.errors import UserError
+from flexpredict.evaluation.checks import check_features, check_split
 from flexpredict.randomness import permutation, stream_key
 
 L2_GRID = tuple(10.0 ** (-exponent / 2) for exponent in range(13))  # 1 ... 1e-6, the strongest first
@@ -163,55 +164,6 @@ def fit_logistic(
             stacklevel=2,
         )
     return classifier
-
-
-def check_split(train_features: Tensor, train_labels: Tensor, test_features: Tensor, test_labels: Tensor) -> None:
-    """Refuse what would make a probe fail later, or succeed with a meaningless number."""
-    check_features(train_features, train_labels, "training")
-    check_features(test_features, test_labels, "test")
-    if train_features.shape[1] != test_features.shape[1]:
-        raise UserError(
-            f"Training features have {train_features.shape[1]} dimensions, test features "
-            f"{test_features.shape[1]}: extract both with the same encoder and layers."
-        )
-    known = torch.unique(train_labels).cpu()
-    if len(known) < 2:
-        raise UserError(
-            f"All {len(train_labels)} training labels are {int(known[0])}: at least 2 classes are needed."
-        )
-    unknown = torch.unique(test_labels).cpu()
-    unknown = unknown[~torch.isin(unknown, known)].tolist()
-    if unknown:
-        raise UserError(
-            f"{len(unknown)} classes of the test labels never occur in training, the first is {unknown[0]}: nothing "
-            "can be right about them. Check that both use the same class numbering, or leave these images out."
-        )
-
-
-def check_features(features: Tensor, labels: Tensor, name: str) -> None:
-    """features: N D, finite and not empty; labels: N integers. `name` says which in the message."""
-    if features.ndim != 2 or not features.numel() or labels.ndim != 1 or labels.is_floating_point():
-        raise UserError(
-            f"The {name} set must be features N x D, not empty, with N integer labels, but has features "
-            f"{tuple(features.shape)} and {labels.dtype} labels {tuple(labels.shape)}."
-        )
-    if len(features) != len(labels):
-        raise UserError(
-            f"The {name} set has {len(features)} feature rows but {len(labels)} labels: one label a row is needed."
-        )
-    check_finite(features, name)
-
-
-def check_finite(features: Tensor, name: str) -> None:
-    """features: N D. `name` says which in the message."""
-    if torch.isfinite(features.sum()):  # NaN and infinity survive a sum, which is much cheaper than looking for them
-        return
-    bad = ~torch.isfinite(features).all(dim=1)
-    if bad.any():
-        raise UserError(
-            f"{int(bad.sum())} of {len(bad)} rows of the {name} features hold NaN or infinity, the first is row "
-            f"{int(bad.nonzero()[0])}: the encoder diverged or overflowed (try float32), or the image is damaged."
-        )
 
 
 def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor:

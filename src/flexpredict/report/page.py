@@ -2,25 +2,16 @@
 
 import base64
 import hashlib
-import json
-import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flexpredict.errors import UserError
-from flexpredict.report import charts
-from flexpredict.report.charts import Metric, Series, chart, escape, format_number, is_finite, step_axis
-
-MOST_WARNINGS = 50  # different ones
-MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all
-NOT_DRAWN = {"step", "epoch"}
-# Writers of strict JSON have nothing but null for a number that is not finite. A truth value is no number.
-DRAWN_TYPES = {int, float, type(None)}
+from flexpredict.report.charts import Metric, Series, chart, escape, format_number, step_axis
+from flexpredict.report.run_record import Run, Warned, flat, read_run
+from flexpredict.report.style import CHART_SCRIPT, CHART_STYLE, PAGE_STYLE
 
 
 @dataclass(frozen=True)
@@ -95,39 +86,6 @@ SECTIONS = (
 KNOWN = {metric.key for section in SECTIONS for metric in section.metrics}
 
 
-@dataclass
-class Warned:
-    """One warning, however often it was given."""
-
-    count: int = 0
-    first: float | None = None
-    last: float | None = None
-
-
-@dataclass
-class Run:
-    """What a run folder holds, in a size that does not depend on the length of the run."""
-
-    name: str
-    config: dict[str, Any]
-    environment: dict[str, Any] = field(default_factory=dict)
-    series: dict[str, Series] = field(default_factory=dict)
-    steps: float = 0
-    epoch: float | None = None
-    seconds: float = 0  # of training, reckoned from images per second
-    warnings: dict[str, Warned] = field(default_factory=dict)
-    more_warnings: int = 0
-    results: list[dict[str, Any]] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
-    more_skipped: int = 0
-    unreadable: list[str] = field(default_factory=list)  # what of the folder could not be read, in words
-
-    @property
-    def images(self) -> float | None:
-        batch = _number(self.config.get("batch_size"))
-        return self.steps * batch if batch and self.steps else None
-
-
 def write_report(run: Path) -> Path:
     """Write `report.html` into the run folder and return its path."""
     run = Path(run)
@@ -149,132 +107,10 @@ def write_report(run: Path) -> Path:
     return report
 
 
-def read_run(run: Path) -> Run:
-    """Read a run folder. Only `config.yaml` must be there; what else is missing or broken is left out or noted."""
-    if not run.is_dir():
-        raise UserError(
-            f"There is no run folder at {run}. Give the folder that a pre-training run wrote to (its `out`)."
-        )
-    record = Run(name=run.resolve().name, config=_read_config(run / "config.yaml"))
-    _read_metrics(record, run / "metrics.jsonl")
-    for line in _json_lines(record, run / "warnings.jsonl"):
-        _add_warning(record, str(line.get("text", "")), _number(line.get("step")))
-    for line in _json_lines(record, run / "skipped.jsonl"):
-        if len(record.skipped) < MOST_SKIPPED:
-            record.skipped.append((str(line.get("path", "")), str(line.get("reason", ""))))
-        else:
-            record.more_skipped += 1
-    environment = _read_json(record, run / "environment.json")
-    record.environment = environment if isinstance(environment, dict) else {}
-    record.results = _result_rows(_read_json(record, run / "results.json"))
-    return record
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"{path} is missing, so {path.parent} is not a run folder. Give the folder of a run.")
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(
-            f"{path} cannot be read: {error}. Restore it from the recipe the run was started with."
-        ) from error
-    if not isinstance(config, dict):
-        raise UserError(f"{path} holds no settings (`name: value` lines). Restore it from the recipe of the run.")
-    return config
-
-
-def _read_json(record: Run, path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        record.unreadable.append(f"{path.name} could not be read: {error}")
-        return None
-
-
-def _json_lines(record: Run, path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file, line by line. A torn last line is normal: the run may be going on or was killed."""
-    broken = 0
-    try:
-        with path.open("rb") as file:
-            for text in file:
-                try:
-                    line = json.loads(text)
-                except (ValueError, RecursionError):
-                    line = None
-                if isinstance(line, dict):
-                    yield line
-                elif text.endswith(b"\n") and text.strip():
-                    broken += 1
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        record.unreadable.append(f"{path.name} could not be read: {error}")
-    if broken:
-        record.unreadable.append(f"{broken} {'line' if broken == 1 else 'lines'} of {path.name} could not be read.")
-
-
-def _read_metrics(record: Run, path: Path) -> None:
-    batch = _number(record.config.get("batch_size"))
-    timed = 0.0  # the step up to which time has been counted; what a resumed run repeats is counted once
-    for line in _json_lines(record, path):
-        step = _number(line.get("step"))
-        record.steps = step = record.steps + 1 if step is None else step
-        epoch = _number(line.get("epoch"))
-        record.epoch = record.epoch if epoch is None else epoch
-        speed = _number(line.get("images_per_second"))
-        if batch and speed and speed > 0 and step > timed:
-            record.seconds += (step - timed) * batch / speed
-            timed = step
-        for key, value in line.items():
-            if type(value) not in DRAWN_TYPES or key in NOT_DRAWN:
-                continue
-            if key not in record.series:
-                record.series[key] = Series()
-            record.series[key].add(step, math.nan if value is None else value)
-
-
-def _number(value: object) -> float | None:
-    """The value where it is a usable number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
-        return None
-    return float(value)
-
-
-def _add_warning(record: Run, text: str, step: float | None) -> None:
-    if text not in record.warnings and len(record.warnings) >= MOST_WARNINGS:
-        record.more_warnings += 1
-        return
-    warned = record.warnings.setdefault(text, Warned())
-    warned.count += 1
-    warned.last = step
-    if warned.count == 1:
-        warned.first = step
-
-
-def _result_rows(results: Any) -> list[dict[str, Any]]:
-    if isinstance(results, list):
-        return [row if isinstance(row, dict) else {"value": row} for row in results]
-    if isinstance(results, dict):
-        return [{"task": name, "value": value} for name, value in _flat(results)]
-    return []
-
-
-def _flat(mapping: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as one list, the names joined by dots."""
-    for name, value in mapping.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
-
-
 def render(record: Run) -> str:
     """The whole page as text."""
     title = _title(record.config)
-    script_hash = base64.b64encode(hashlib.sha256(charts.SCRIPT.encode()).digest()).decode()
+    script_hash = base64.b64encode(hashlib.sha256(CHART_SCRIPT.encode()).digest()).decode()
     # The browser itself holds the page to its word: nothing is loaded, and no script runs but ours.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script_hash}'; img-src data:"
     return "\n".join(
@@ -287,7 +123,7 @@ def render(record: Run) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<link rel="icon" href="data:,">',
             f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}{charts.STYLE}</style>",
+            f"<style>{PAGE_STYLE}{CHART_STYLE}</style>",
             "</head>",
             "<body>",
             f'<header><p class="over">flexpredict · run {escape(record.name)}</p>',
@@ -300,7 +136,7 @@ def render(record: Run) -> str:
             _settings("Recipe", record.config),
             _settings("Environment", record.environment),
             _skipped(record),
-            f"<script>{charts.SCRIPT}</script>",
+            f"<script>{CHART_SCRIPT}</script>",
             "</body>",
             "</html>",
             "",
@@ -448,7 +284,7 @@ def _result(value: Any) -> str:
 def _settings(title: str, settings: Mapping[str, Any]) -> str:
     if not settings:
         return ""
-    groups = {name: dict(_flat(value)) for name, value in settings.items() if isinstance(value, dict) and value}
+    groups = {name: dict(flat(value)) for name, value in settings.items() if isinstance(value, dict) and value}
     alone = {name: value for name, value in settings.items() if name not in groups}
     tables = [_group("", alone)] if alone else []
     tables += [_group(str(name), values) for name, values in groups.items()]
@@ -487,58 +323,3 @@ def _skipped(record: Run) -> str:
         f'<div class="wide"><table><thead><tr><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>'
         f"</div>{more}</details></section>"
     )
-
-
-STYLE = """
-:root { color-scheme: light dark; --font: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;
-  --page: #f7f7f5; --card: #fff; --ink: #1d2129; --soft: #69707d; --rule: #e4e5e8; --accent: #2a5bd7;
-  --bad: #c2352b; --warn: #b7791f; --warn-page: #fdf6e7; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --page: #121418; --card: #1a1d23; --ink: #e6e8ec; --soft: #959cab; --rule: #2c3038; --accent: #7ba4ff;
-    --bad: #ff7b70; --warn: #e0ac4f; --warn-page: #262117; } }
-* { box-sizing: border-box; }
-body { max-width: 72rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; background: var(--page); color: var(--ink);
-  font: 1rem/1.5 var(--font); overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }
-h1 { margin: 0; font-size: clamp(1.35rem, 4vw, 2rem); line-height: 1.2; letter-spacing: -.015em; text-wrap: balance; }
-h2 { margin: 0 0 .3rem; font-size: 1.25rem; letter-spacing: -.01em; break-after: avoid; }
-small { font-size: .82rem; }
-header p { margin: .4rem 0 0; color: var(--soft); }
-header .over { margin: 0 0 .4rem; font-size: .82rem; }
-section { margin-top: 2.75rem; }
-section > p { max-width: 56rem; margin: 0 0 1rem; color: var(--soft); break-after: avoid; }
-section > p b { color: var(--ink); font-weight: 600; }
-.empty { margin-top: 2rem; padding: 1.2rem; background: var(--card); border: 1px dashed var(--rule);
-  border-radius: .6rem; }
-.tiles { display: flex; flex-wrap: wrap; gap: 1px; margin: 1.75rem 0 0;
-  background: var(--rule); border: 1px solid var(--rule); border-radius: .6rem; overflow: hidden; }
-.tiles div { flex: 1 1 8.6rem; padding: .9rem 1rem; background: var(--card); break-inside: avoid; }
-.tiles dt { font-size: .82rem; color: var(--soft); }
-.tiles dd { margin: 0; font-size: 1.3rem; font-weight: 600; line-height: 1.4; letter-spacing: -.02em; }
-.tiles b { font-weight: inherit; white-space: nowrap; }
-.tiles small { display: block; font-size: .75rem; font-weight: 400; line-height: 1.35; letter-spacing: 0;
-  color: var(--soft); }
-.warnings { margin-top: 1.25rem; padding: .9rem 1.2rem; background: var(--warn-page);
-  border-left: 4px solid var(--warn); border-radius: .3rem .6rem .6rem .3rem; }
-.warnings h2 { font-size: 1rem; color: var(--warn); }
-.warnings ul { margin: 0; padding-left: 1.1rem; }
-.when { color: var(--soft); font-size: .82rem; white-space: nowrap; }
-table { width: 100%; border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-caption { padding: .2rem 0; text-align: left; font-weight: 600; }
-th, td { padding: .3rem .8rem .3rem 0; border-top: 1px solid var(--rule); text-align: left; vertical-align: top; }
-th { font-weight: 400; color: var(--soft); }
-.settings { columns: 3 18rem; column-gap: 1rem; margin-top: .8rem; }
-.settings div, .wide { padding: .7rem 1.1rem; background: var(--card); border: 1px solid var(--rule);
-  border-radius: .6rem; }
-.settings div { margin-bottom: 1rem; break-inside: avoid; }
-.settings th { width: 42%; }
-.alone { columns: 1; }
-.alone th { width: 12rem; }
-.settings tr:first-child > * { border-top: 0; }
-.wide { overflow-x: auto; overflow-wrap: normal; margin-top: .8rem; }
-details td { overflow-wrap: anywhere; }
-.wide thead th { border-top: 0; }
-@media print {
-  html { font-size: 80%; }
-  body { max-width: none; padding: 0; background: none; }
-  section { margin-top: 1.5rem; } }
-"""
