@@ -49,6 +49,7 @@ def train(
 ) -> Outcome:
     """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
     recipe, settings = plan.recipe, plan.recipe.optimizer
+    model.to(fabric.device)  # before the optimiser loads its state, which goes where the parameters are
     optimizer = torch.optim.AdamW(parameter_groups(model), lr=plan.lr, betas=settings.betas, fused=True)
     state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
     first_step: int = state["step"]
@@ -89,9 +90,6 @@ def train(
                 group["weight_decay"] = weight_decay if group["decays"] else 0.0
 
             # Masks and noise of this rank's rows of the global batch.
-            torch.manual_seed(
-                stream_key(recipe.seed, "torch", step, fabric.global_rank)
-            )  # dropout, if the model has it
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
             contexts = recipe.masking.contexts_per_image
             masks = sample_masks(
@@ -102,6 +100,8 @@ def train(
             keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
             images = normalise(batch.images.to(fabric.device, non_blocking=True))
 
+            # Masks and noise have keys of their own; this is for models with dropout.
+            torch.manual_seed(stream_key(recipe.seed, "torch", step, fabric.global_rank))
             loss = torch.zeros((), device=fabric.device)
             for start in range(0, local, part):
                 now = slice(start, start + part)
