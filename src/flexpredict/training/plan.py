@@ -18,8 +18,8 @@ from flexpredict.methods.ijepa import IJEPA
 from flexpredict.predictor import Predictor
 from flexpredict.training.recipe import Recipe, parse_image_size
 
-# Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet on
-# a GPU; never more than the paper's 600 epochs.
+# Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
+# on a GPU; never more than the paper's 600 epochs.
 _IMAGES_ON_CPU = 500_000
 _IMAGES_ON_GPU = 60_000_000
 _MOST_EPOCHS = 600
