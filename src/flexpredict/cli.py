@@ -57,6 +57,7 @@ def _pretrain(arguments: list[str]) -> int:
 
     parser = ArgumentParser(
         prog="flexpredict pretrain",
+        usage="flexpredict pretrain --data FOLDER --out RUN [OPTIONS]",
         description="Pre-train an encoder on unlabelled images. Only --data is needed; everything else has a default "
         "that fits the images and the hardware, and is printed before the run starts.",
         exit_on_error=False,

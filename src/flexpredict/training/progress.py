@@ -56,9 +56,8 @@ class TrainingProgress:
             return
         self._last_line = now
         left = (now - self._started) / max(step - self.first_step, 1) * (self.steps - step)
-        self.console.print(
-            f"{self.label}: step {step}/{self.steps} · {self._numbers} · {duration(left)} left", highlight=False
-        )
+        parts = (f"{self.label}: step {step}/{self.steps}", self._numbers, f"{duration(left)} left")
+        self.console.print(" · ".join(filter(None, parts)), highlight=False)
 
     def warn(self, text: str) -> None:
         self.console.print(f"[yellow]Warning:[/yellow] {text}", highlight=False)
