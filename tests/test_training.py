@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -231,6 +232,11 @@ def test_starting_from_another_runs_weights_is_a_new_run(finished: Path, picture
         if not name.startswith("target_encoder"):
             assert torch.equal(ours[name], theirs[name])
     assert len(metrics(tmp_path / "run")) == 1
+    gone = tmp_path / "gone"
+    pretrain(pictures, gone, **still)
+    pretrain(pictures, tmp_path / "from-gone", **still, init_from=str(gone))
+    shutil.rmtree(gone)
+    assert pretrain(out=tmp_path / "from-gone", resume=True).finished, "its own weights are enough to go on"
     with pytest.raises(UserError, match="do not fit"):
         other = {**still, "model_options": {"embed_dim": 36, "depth": 2, "num_heads": 2}}
         pretrain(pictures, tmp_path / "other", **other, init_from=str(finished))
@@ -289,6 +295,7 @@ def test_checkpoints_to_be_kept_stay(pictures: str, tmp_path: Path) -> None:
 def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs labels"):
         pretrain(pictures, tmp_path / "refused", **RECIPE, probe_every=1)
+    assert not (tmp_path / "refused").exists()
     for name in ("cat", "dog"):
         write_pictures(tmp_path / "labelled" / name, 24)
     pretrain(str(tmp_path / "labelled"), tmp_path / "run", **RECIPE, probe_every=1)

@@ -1,5 +1,6 @@
 """`pretrain`: from a recipe to a run folder. Opens the data, makes the plan, and hands both to the loop."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from flexpredict.methods.ijepa import IJEPA
 from flexpredict.report import write_report
 from flexpredict.training.checkpoint import load_model, newest_checkpoint
 from flexpredict.training.loop import Outcome, train
-from flexpredict.training.plan import Plan, make_plan
+from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.recipe_parser import make_recipe, merge
@@ -59,8 +60,11 @@ def run(
     source: ImageSource | None = None,
 ) -> Outcome:
     """Carry out a recipe in the folder `out`; `source` is what `recipe.data` names, where it is open already."""
-    if recipe.data is None:
+    data = recipe.data
+    if data is None:
         raise UserError("No data was named. Give --data a folder of images, or 'scenes' for the built-in ones.")
+    # Resolved before there is a plan, because Fabric must be told.
+    recipe = dataclasses.replace(recipe, precision=recipe.precision or default_precision(recipe.accelerator))
     fabric = Fabric(
         accelerator=recipe.accelerator,
         devices=recipe.devices if recipe.devices == "auto" else int(recipe.devices),
@@ -72,18 +76,18 @@ def run(
     console = console or Console(soft_wrap=True)
     if not fabric.is_global_zero:
         console = Console(quiet=True)
-    source = source or open_images(recipe.data)
+    source = source or open_images(data)
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
-    if recipe.init_from is not None:
-        load_model(newest_checkpoint(Path(recipe.init_from) / "checkpoints"), model)
     folder = RunFolder(out)
+    # A run that goes on has its own weights, and the run it once started from may be gone.
+    if recipe.init_from is not None and not (resume and (folder.checkpoints / "last").exists()):
+        load_model(newest_checkpoint(Path(recipe.init_from) / "checkpoints"), model)
+    probe = _probe(plan, source, fabric.device)
     _on_first_rank(fabric, lambda: _prepare(folder, plan, fabric, resume, overwrite))
     _announce(console, plan, fabric, model, folder, resume)
-    with TrainingProgress(console, plan.steps, 0) as progress:
-        outcome = train(
-            fabric, plan, source, model, plan.encoder, folder, progress, _probe(plan, source, fabric.device)
-        )
+    with TrainingProgress(console, plan.steps) as progress:
+        outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
     if fabric.is_global_zero:
         write_report(folder.path)
     _say_goodbye(console, plan, folder, outcome)

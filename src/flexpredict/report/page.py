@@ -2,13 +2,13 @@
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
+from flexpredict.files import write_text_atomically
 from flexpredict.report.charts import Metric, Series, chart, escape, format_number, step_axis
 from flexpredict.report.run_record import Run, Warned, flat, read_run
 from flexpredict.report.style import CHART_SCRIPT, CHART_STYLE, PAGE_STYLE
@@ -89,21 +89,14 @@ KNOWN = {metric.key for section in SECTIONS for metric in section.metrics}
 def write_report(run: Path) -> Path:
     """Write `report.html` into the run folder and return its path."""
     run = Path(run)
-    page = render(read_run(run)).encode()
+    page = render(read_run(run))
     report = run / "report.html"
-    unfinished = run / f".report.html.{os.getpid()}"
     try:
-        with unfinished.open("wb") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(report)
+        write_text_atomically(report, page)
     except OSError as error:
         raise UserError(
             f"Cannot write {report}: {error.strerror}. Check the permissions and the free space."
         ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return report
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -123,7 +123,7 @@ def make_plan(recipe: Recipe, source: ImageSource, device: torch.device, world_s
         epochs=epochs,
         batch_size=batch_size,
         optimizer=dataclasses.replace(recipe.optimizer, lr=lr, warmup_epochs=warmup),
-        precision=recipe.precision or ("bf16-mixed" if _has_bf16(device) else "32-true"),
+        precision=recipe.precision or default_precision(device.type),
         workers=(min(8, cores) if on_gpu else 0) if recipe.workers is None else recipe.workers,
         checkpoint_every=recipe.checkpoint_every or min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN))),
     )
@@ -185,8 +185,10 @@ def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) ->
     return max(1, min(wanted, samples) // parts) * parts
 
 
-def _has_bf16(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_bf16_supported()
+def default_precision(accelerator: str) -> Literal["32-true", "bf16-mixed"]:
+    """bf16 on a GPU that has it."""
+    on_cuda = accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
+    return "bf16-mixed" if on_cuda and torch.cuda.is_bf16_supported() else "32-true"
 
 
 def _plain(value: Any) -> Any:

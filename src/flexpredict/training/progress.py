@@ -12,9 +12,10 @@ _SECONDS_BETWEEN_LINES = 10.0
 class TrainingProgress:
     """Loss, images/s, data wait and time left. Silent on all ranks but the first."""
 
-    def __init__(self, console: Console, steps: int, first_step: int, label: str = "pre-training") -> None:
+    def __init__(self, console: Console, steps: int, label: str = "pre-training") -> None:
         self.console = console
-        self.steps, self.first_step, self.label = steps, first_step, label
+        self.steps, self.label = steps, label
+        self._first_step: int | None = None
         self._numbers = ""
         self._started = self._last_line = time.monotonic()
         self._bar: Progress | None = None
@@ -29,7 +30,7 @@ class TrainingProgress:
                 TimeRemainingColumn(),
                 console=console,
             )
-            self._task = self._bar.add_task(label, total=steps, completed=first_step, numbers="")
+            self._task = self._bar.add_task(label, total=steps, numbers="")
 
     def __enter__(self) -> "TrainingProgress":
         if self._bar:
@@ -48,6 +49,9 @@ class TrainingProgress:
 
     def step(self, step: int) -> None:
         """`step` steps are done."""
+        if self._first_step is None:
+            # A resumed run does not start at nought, and the time left is reckoned from what it did itself.
+            self._first_step = step - 1
         if self._bar:
             self._bar.update(self._task, completed=step, numbers=self._numbers)
             return
@@ -55,7 +59,7 @@ class TrainingProgress:
         if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self.steps:
             return
         self._last_line = now
-        left = (now - self._started) / max(step - self.first_step, 1) * (self.steps - step)
+        left = (now - self._started) / max(step - self._first_step, 1) * (self.steps - step)
         parts = (f"{self.label}: step {step}/{self.steps}", self._numbers, f"{duration(left)} left")
         self.console.print(" · ".join(filter(None, parts)), highlight=False)
 
