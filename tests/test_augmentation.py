@@ -190,3 +190,13 @@ def test_greyscale_is_that_of_pil() -> None:
 def test_impossible_settings_are_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(UserError, match=field):
         Augmentation(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("preset", ["ijepa", "none"])
+@pytest.mark.parametrize("image_size", [(32, 32), (24, 40)])
+def test_the_box_of_one_image_is_that_of_the_batch(preset: str, image_size: tuple[int, int]) -> None:
+    sizes = (1 + uniform(torch.arange(500), 2).square() * 900).long().numpy()
+    crops = draw_crops(PRESETS[preset], torch.arange(500))
+    boxes = crops.boxes(sizes, image_size).tolist()
+    for row, (height, width) in enumerate(sizes.tolist()):
+        assert crops.box(row, image_size, height, width) == tuple(boxes[row])

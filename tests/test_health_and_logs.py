@@ -11,9 +11,9 @@ import torch
 
 from flexpredict.errors import UserError
 from flexpredict.predictor import Positions, Predictor
+from flexpredict.progress import duration
 from flexpredict.training.health import Watch, effective_rank, feature_health, position_health
 from flexpredict.training.metrics import keep_until, open_loggers, read_records
-from flexpredict.training.progress import duration
 
 
 @pytest.mark.parametrize("rank", [1, 3, 16])
@@ -100,4 +100,4 @@ def test_optional_loggers_are_fed_or_their_absence_is_explained(
 
 
 def test_durations_are_said_as_people_say_them() -> None:
-    assert [duration(seconds) for seconds in (4.4, 75, 3725)] == ["4 s", "1 min 15 s", "1 h 02 min"]
+    assert [duration(seconds) for seconds in (4.4, 75, 3725)] == ["4 s", "1 min 15 s", "1 h 2 min"]

@@ -12,7 +12,7 @@ from flexpredict.data.augmentation import PRESETS, draw_crops
 from flexpredict.data.loader import Batch, evaluation_batches, sample_order, training_batches
 from flexpredict.data.sources import ArraySource, ImageSource, open_images
 from flexpredict.errors import UserError
-from flexpredict.randomness import permutation, sample_keys, stream_key, uniform
+from flexpredict.randomness import sample_keys, shuffled, stream_key, uniform
 
 SIZE = (16, 16)
 
@@ -32,12 +32,12 @@ def folder(tmp_path: Path, arrays: ArraySource) -> ImageSource:
 
 def stream(source: ImageSource, **changes: Any) -> list[Batch]:
     options = {"seed": 1, "batch_size": 8, "first_step": 0, "last_step": 7} | changes
-    return list(training_batches(source, PRESETS["stop"], SIZE, **options))
+    return list(training_batches(source, PRESETS["stop"], [SIZE], **options))
 
 
 def same(one: list[Batch], other: list[Batch]) -> bool:
     return len(one) == len(other) and all(
-        torch.equal(a.images, b.images) and torch.equal(a.indices, b.indices) and a.skipped == b.skipped
+        torch.equal(a.images, b.images) and torch.equal(a.indices, b.indices) and [*map(str, a.skipped)] == [*map(str, b.skipped)]
         for a, b in zip(one, other, strict=True)
     )
 
@@ -78,14 +78,14 @@ def test_an_image_is_cropped_differently_in_each_epoch(arrays: ArraySource) -> N
 
 def test_the_order_is_the_documented_function_of_seed_and_position() -> None:
     epochs, indices = sample_order(9, 5, torch.arange(3, 14))
-    endless = torch.cat([permutation(stream_key(9, "order", epoch), 5) for epoch in range(3)])
+    orders = [shuffled(stream_key(9, "order", epoch), 5, torch.arange(5)) for epoch in range(3)]
     assert epochs.tolist() == [0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2]
-    assert torch.equal(indices, endless[3:14])
+    assert torch.equal(indices, torch.cat(orders)[3:14])
 
 
 def test_crops_are_keyed_by_seed_epoch_and_image(arrays: ArraySource) -> None:
     batch = next(
-        iter(training_batches(arrays, PRESETS["ijepa"], SIZE, seed=4, batch_size=6, first_step=0, last_step=1))
+        iter(training_batches(arrays, PRESETS["ijepa"], [SIZE], seed=4, batch_size=6, first_step=0, last_step=1))
     )
     keys = sample_keys(stream_key(4, "augmentation", 0), batch.indices)
     assert torch.equal(batch.images, arrays.read(batch.indices, draw_crops(PRESETS["ijepa"], keys), SIZE)[0])
@@ -108,7 +108,7 @@ def test_unreadable_images_are_replaced_alike_every_time_and_reported(
     seen = torch.cat([batch.indices for batch in batches])
     assert 3 not in seen and 11 not in seen and len(seen) == 64
     reported = [skipped for batch in batches for skipped in batch.skipped]
-    assert {Path(skipped.path).name for skipped in reported} == {"03.png", "11.png"}
+    assert {Path(skipped.name).name for skipped in reported} == {"03.png", "11.png"}
     assert all("not an image" in skipped.reason for skipped in reported)
     assert len(reported) >= 6  # Each is due once an epoch.
 
@@ -134,7 +134,7 @@ def test_a_data_set_that_broke_stops_the_run_with_the_file_and_the_reason(
 def test_a_batch_that_ranks_cannot_share_equally_is_refused(arrays: ArraySource) -> None:
     with pytest.raises(UserError, match=r"batch_size is 9.*multiple of 2"):
         training_batches(
-            arrays, PRESETS["ijepa"], SIZE, seed=0, batch_size=9, first_step=0, last_step=1, world_size=2
+            arrays, PRESETS["ijepa"], [SIZE], seed=0, batch_size=9, first_step=0, last_step=1, world_size=2
         )
 
 
@@ -146,7 +146,7 @@ def test_the_stream_leaves_the_global_random_numbers_alone(arrays: ArraySource) 
 
 def test_a_long_run_can_be_left_at_any_time(arrays: ArraySource) -> None:
     endless = training_batches(
-        arrays, PRESETS["ijepa"], SIZE, seed=0, batch_size=4, first_step=0, last_step=10**9, workers=1
+        arrays, PRESETS["ijepa"], [SIZE], seed=0, batch_size=4, first_step=0, last_step=10**9, workers=1
     )
     assert len(list(islice(endless, 3))) == 3
 

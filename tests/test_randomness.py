@@ -1,8 +1,9 @@
 """Random numbers as pure functions of their keys."""
 
+import pytest
 import torch
 
-from flexpredict.randomness import normal, permutation, sample_keys, stream_key, uniform
+from flexpredict.randomness import normal, permutation, sample_keys, shuffled, stream_key, uniform
 
 
 def keys(count: int, seed: int = 0, what: str = "test") -> torch.Tensor:
@@ -51,3 +52,44 @@ def test_a_permutation_holds_every_number_once_and_differs_by_key() -> None:
     assert torch.equal(first.sort().values, torch.arange(1000))
     assert not torch.equal(first, second)
     assert torch.equal(first, permutation(1, 1000))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 64, 97, 1000, 4097])
+def test_a_shuffled_range_holds_every_number_once(count: int) -> None:
+    order = shuffled(stream_key(3, "order", count), count, torch.arange(count))
+    assert order.sort().values.equal(torch.arange(count))
+
+
+def test_a_shuffled_range_can_be_read_anywhere_even_if_it_is_endless() -> None:
+    whole = shuffled(17, 1000, torch.arange(1000))
+    some = torch.tensor([999, 0, 512, 512])
+    assert torch.equal(shuffled(17, 1000, some), whole[some])
+    count = 5 * 10**12
+    far = shuffled(17, count, torch.arange(count - 1000, count))
+    assert len(far.unique()) == 1000 and 0 <= int(far.min()) and int(far.max()) < count
+
+
+def test_every_number_is_equally_likely_at_every_position_and_after_every_other() -> None:
+    count, trials = 6, 6000
+    orders = torch.stack([shuffled(stream_key(0, "t", t), count, torch.arange(count)) for t in range(trials)])
+    for position in range(count):
+        assert_uniform(torch.bincount(orders[:, position], minlength=count))
+    pairs = orders[:, 2] * count + orders[:, 3]
+    seen = torch.bincount(pairs, minlength=count**2)
+    assert_uniform(seen[[a * count + b for a in range(count) for b in range(count) if a != b]])
+
+
+def test_neighbours_of_a_long_shuffled_range_have_nothing_to_do_with_each_other() -> None:
+    order = shuffled(5, 100_000, torch.arange(20_000)).double() / 100_000
+    for lag in (1, 2, 316, 317):  # 317 columns: the rectangle that the numbers are cells of
+        correlation = torch.corrcoef(torch.stack((order[:-lag], order[lag:])))[0, 1]
+        assert abs(correlation) < 4 / 20_000**0.5
+    assert abs(order.mean() - 0.5) < 4 * (1 / 12 / 20_000) ** 0.5
+
+
+def assert_uniform(counts: torch.Tensor) -> None:
+    """Chi-squared: below the 1 - 1e-6 quantile, for which mean + 5 standard deviations + 10 is generous."""
+    expected = counts.sum() / len(counts)
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    freedom = len(counts) - 1
+    assert chi_squared < freedom + 5 * (2 * freedom) ** 0.5 + 10

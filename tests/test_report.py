@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flexpredict.errors import UserError
+from flexpredict.progress import duration
 from flexpredict.report import charts, write_report
 from flexpredict.report.charts import (
     Axis,
@@ -30,7 +31,7 @@ from flexpredict.report.charts import (
     tick_labels,
     tick_values,
 )
-from flexpredict.report.page import SECTIONS, format_duration
+from flexpredict.report.page import SECTIONS
 from flexpredict.report.run_record import read_run
 
 CONFIG = {
@@ -477,4 +478,4 @@ def test_tick_labels_share_their_unit_and_decimals() -> None:
     ],
 )
 def test_durations_are_written_for_people(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
+    assert duration(seconds) == text

@@ -22,8 +22,8 @@ from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.subsets import label_subset
 from flexpredict.files import write_text_atomically
 from flexpredict.pretraining import run
+from flexpredict.progress import duration
 from flexpredict.training.plan import make_plan
-from flexpredict.training.progress import duration
 from flexpredict.training.recipe import Recipe
 from flexpredict.training.recipe_parser import make_recipe
 

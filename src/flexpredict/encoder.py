@@ -76,10 +76,14 @@ class Encoder(nn.Module):
                 layers.append(self.vit.norm(x)[:, self.vit.num_prefix_tokens :])
         return layers
 
+    def grid_of(self, images: Tensor) -> Grid:
+        """Rows and columns of patches in images of this size."""
+        return images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1]
+
     def _embed(self, images: Tensor, keep: Tensor | None) -> Tensor:
         """Tokens with positions, prefix tokens first: B (prefix + N) D."""
         vit = self.vit
-        grid = (images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1])
+        grid = self.grid_of(images)
         prefix_positions, patch_positions = self._positions(grid)
         patches = self._patchify(images, grid)
         if keep is not None:

@@ -8,6 +8,11 @@ class UserError(Exception):
     """Bad input. The message says what was wrong, where, and what to do; the CLI prints it and exits with 2."""
 
 
+def printable(name: str) -> str:
+    """A file's name on one line and in characters that any terminal and file can take."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in name)
+
+
 def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
     """`" Did you mean 'a' or 'b'?"`, or nothing where no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)

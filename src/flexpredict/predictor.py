@@ -16,7 +16,7 @@ from flexpredict.encoder import rescale_residual_branches
 from flexpredict.errors import UserError
 from flexpredict.partial_block import block_at
 from flexpredict.randomness import stream_key
-from flexpredict.timm_parts import Block
+from flexpredict.timm_parts import Block, resample_abs_pos_embed
 
 WEIGHT_STD = 0.02
 
@@ -94,15 +94,23 @@ class Predictor(nn.Module):
             self.projection, settings.level(encoder_dim), with_bias=self.released
         )
 
-    def forward(self, features: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        features: Tensor,
+        context: Tensor,
+        targets: Tensor,
+        keys: Tensor | None = None,
+        grid: positions.Grid | None = None,
+    ) -> Tensor:
         """Predicted features of the targets: B M Nt d_e.
 
         features: B Nc d_e, of the context patches; context: B Nc and targets: B M Nt, their patch indices;
-        keys: B int64, the random stream of each row's noise.
+        keys: B int64, the random stream of each row's noise; grid: of the patches, the predictor's own by default.
         """
         rows, blocks, length = targets.shape
-        visible = self.projection(features) + self.positions[context]
-        masked = self.positions[targets] if self.released else self.positions[targets] + self.mask_token
+        where = self._positions(grid or self.grid)
+        visible = self.projection(features) + where[context]
+        masked = where[targets] if self.released else where[targets] + self.mask_token
         masked = self.stochastic(masked, keys).to(visible.dtype)
         # The context is projected once and read by each of the M target blocks.
         visible = visible.unsqueeze(1).expand(-1, blocks, -1, -1)
@@ -110,6 +118,16 @@ class Predictor(nn.Module):
         x = self.blocks[:-1](x)
         x = block_at(self.blocks[-1], x, slice(context.shape[1], None))
         return self.output(self.norm(x)).view(rows, blocks, length, -1)  # type: ignore[no-any-return]
+
+
+    def _positions(self, grid: positions.Grid) -> Tensor:
+        """For another grid than its own, sines and cosines are computed anew and learned ones interpolated."""
+        if grid == self.grid:
+            return self.positions
+        if isinstance(self.positions, nn.Parameter):
+            own = self.positions[None]
+            return resample_abs_pos_embed(own, list(grid), list(self.grid), num_prefix_tokens=0)[0]  # type: ignore[no-any-return]
+        return positions.sincos_positions(grid, self.positions.shape[1]).to(self.positions)
 
 
 def _initialise(module: nn.Module) -> None:

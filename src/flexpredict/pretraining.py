@@ -1,6 +1,7 @@
 """`pretrain`: from a recipe to a run folder. Opens the data, makes the plan, and hands both to the loop."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict.data.sources import ImageSource, open_images
-from flexpredict.errors import UserError
+from flexpredict.data.sources import ImageSource, ImageStream, is_stream, open_images
+from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online import online_probe
 from flexpredict.methods.ijepa import IJEPA
+from flexpredict.progress import Counting
 from flexpredict.report import write_report
 from flexpredict.training.checkpoint import load_model, newest_checkpoint
 from flexpredict.training.loop import Outcome, train
@@ -24,7 +26,7 @@ from flexpredict.training.run_folder import RunFolder
 
 
 def pretrain(
-    data: str | None = None,
+    data: str | Sequence[str] | None = None,
     out: str | Path = "runs/pretrain",
     *,
     config: str | Path | None = None,
@@ -35,7 +37,7 @@ def pretrain(
     """Pre-train an encoder on unlabelled images; the same as `flexpredict pretrain`.
 
     Args:
-        data: a folder of images, or 'scenes'.
+        data: a folder of images, or anything else that `open_images` knows, or several of these.
         out: the run folder to make.
         config: a recipe in YAML.
         resume: continue the interrupted run in `out`.
@@ -43,7 +45,7 @@ def pretrain(
         fields: any field of `Recipe`, nested ones as dictionaries: `positions={"noise_std": 0.5}`.
     """
     if data is not None:
-        fields["data"] = data
+        fields["data"] = data if isinstance(data, str) else list(data)
     if resume:
         saved = RunFolder(Path(out)).load_config()
         return run(make_recipe(merge(saved, fields), config), Path(out), resume=True)
@@ -57,7 +59,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     console: Console | None = None,
-    source: ImageSource | None = None,
+    source: ImageSource | ImageStream | None = None,
 ) -> Outcome:
     """Carry out a recipe in the folder `out`; `source` is what `recipe.data` names, where it is open already."""
     data = recipe.data
@@ -76,7 +78,7 @@ def run(
     console = console or Console(soft_wrap=True)
     if not fabric.is_global_zero:
         console = Console(quiet=True)
-    source = source or open_images(data)
+    source = source or _open(fabric, console, data)
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
     folder = RunFolder(out)
@@ -92,6 +94,23 @@ def run(
         write_report(folder.path)
     _say_goodbye(console, plan, folder, outcome)
     return outcome
+
+
+def _open(fabric: Fabric, console: Console, data: str | list[str]) -> ImageSource | ImageStream:
+    """The first rank opens the data; the others then find what was listed or unpacked in its cache."""
+    opened: list[ImageSource | ImageStream] = []
+
+    def on_first() -> None:
+        with Counting(console, f"listing {described(data)}", "images") as counting:
+            opened.append(open_images(data, counting.add))
+
+    _on_first_rank(fabric, on_first)
+    return opened[0] if opened else open_images(data)
+
+
+def described(data: str | list[str]) -> str:
+    """Data as a person would write it, whatever bytes are in the names of files."""
+    return printable(data if isinstance(data, str) else " ".join(data))
 
 
 def _prepare(folder: RunFolder, plan: Plan, fabric: Fabric, resume: bool, overwrite: bool) -> None:
@@ -138,12 +157,17 @@ def _on_first_rank(fabric: Fabric, act: Any) -> None:
         raise UserError(problem)
 
 
-def _probe(plan: Plan, source: ImageSource, device: torch.device) -> Any:
+def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) -> Any:
     if plan.recipe.probe_every is None:
         return None
+    if is_stream(source):
+        raise UserError(
+            f"--probe_every reads images again and again, and {source.name} is a stream. Leave it out, or convert "
+            "the data once with `flexpredict pack`."
+        )
     if source.labels is None:
         raise UserError(
-            f"--probe_every needs labels, and {plan.recipe.data} has none. Sort the images into one folder a class, "
+            f"--probe_every needs labels, and {source.name} has none. Sort the images into one folder a class, "
             "or leave it out."
         )
     return online_probe(source, plan.image_size, device, plan.recipe.seed)
@@ -165,9 +189,9 @@ def _announce(console: Console, plan: Plan, fabric: Fabric, model: IJEPA, folder
     grid = model.context_encoder.grid
     parameters = sum(p.numel() for p in model.context_encoder.parameters()) / 1e6
     rows = {
-        "data": f"{recipe.data}: {plan.samples:,} images",
+        "data": f"{described(recipe.data or '')}: {plan.samples:,} images",
         "encoder": f"{recipe.model}, {parameters:.1f} M parameters",
-        "images": f"{recipe.image_size}, {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
+        "images": f"{recipe.image_size}: {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
         "positions": positions,
         "effective batch": f"{plan.batch_size}{share}",
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",

@@ -15,6 +15,8 @@ _GAMMA = 0x9E3779B97F4A7C15
 _MULTIPLIER_1 = 0xBF58476D1CE4E5B9
 _MULTIPLIER_2 = 0x94D049BB133111EB
 _WORD = 1 << 64
+_FEISTEL_TURNS = 8
+_DRAWN_WHOLE = 4096
 
 
 def stream_key(seed: int, what: str, *counters: int) -> int:
@@ -47,6 +49,33 @@ def normal(keys: Tensor, count: int) -> Tensor:
 def permutation(key: int, count: int) -> Tensor:
     """A random order of range(count)."""
     return torch.argsort(_bits(torch.tensor([key]), count)[0], stable=True)
+
+
+def shuffled(key: int, count: int, positions: Tensor) -> Tensor:
+    """What stands at these positions of a random order of range(count), without the rest of it: B -> B.
+
+    Memory does not grow with `count`. The numbers are cells of a rectangle just large enough; a Feistel network
+    permutes its cells, shifting rows by what the column says and columns by what the row says, in turn. A cell
+    beyond `count` is permuted again until it lands within. A short order is drawn whole: in a small rectangle there
+    are too few shifts to choose from for all orders to be equally likely.
+    """
+    if count <= _DRAWN_WHOLE:
+        return permutation(key, count)[positions]
+    columns = math.isqrt(count - 1) + 1
+    rows = -(-count // columns)
+    keys = [_signed(_mix_int(key + turn * _GAMMA)) for turn in range(_FEISTEL_TURNS)]
+    cells = positions.clone()
+    outside = torch.ones_like(cells, dtype=torch.bool)
+    while outside.any():
+        row, column = cells[outside] // columns, cells[outside] % columns
+        for turn, turn_key in enumerate(keys):
+            if turn % 2:
+                column = (column + _shift(_mix(row + turn_key), 1) % columns) % columns
+            else:
+                row = (row + _shift(_mix(column + turn_key), 1) % rows) % rows
+        cells[outside] = row * columns + column
+        outside = cells >= count
+    return cells
 
 
 def _halves(keys: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""An image file, cropped and resized to 8-bit RGB, upright, in one pass.
+"""An image, cropped and resized to 8-bit RGB, upright, in one pass.
 
 Only what is needed is decoded: the crop is chosen from the size in the header, and a JPEG much larger than the
 output is then decoded at a half, a quarter or an eighth. What is not plain RGB is treated so:
@@ -10,20 +10,38 @@ output is then decoded at a half, a quarter or an eighth. What is not plain RGB 
   so is anything beyond PIL's limit for decompression bombs, 179 million pixels.
 """
 
-from collections.abc import Callable
+import io
+import logging
+import os
+import re
+import stat
+import struct
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
+Encoded: TypeAlias = str | bytes | NDArray[np.uint8]  # the path of a file, the content of one, or pixels H W 3
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 Turn = tuple[bool, bool, bool]  # transpose, then mirror left-right, then top-bottom
 
-# A JPEG is decoded at reduced scale as long as this many of its pixels, along each side, remain for a pixel of the
-# output: the box, rounded to whole reduced pixels, is then off by a quarter of an output pixel at most.
-_PIXELS_LEFT = 2.0
+# What PIL may take a file for. It knows more, but of those some run other programs (EPS) and most are hardly used.
+_MEANT = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "JPEG2000", "PPM")
+Image.init()
+_FORMATS = tuple(format for format in _MEANT if format in Image.OPEN)  # AVIF came with Pillow 11.3.
+# PIL reads headers a few bytes at a time, which with its own small buffer takes a fifth of the time of a small JPEG.
+_BUFFER = 2**17
+# What is odd about an image either makes it unreadable, and is then raised, or does not matter.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+_SILENCE = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 # What turns the stored image upright, by EXIF orientation.
 _UPRIGHT: dict[int, Turn] = {
     1: (False, False, False),
@@ -38,32 +56,47 @@ _UPRIGHT: dict[int, Turn] = {
 
 
 class UnreadableImage(Exception):  # noqa: N818
-    """A file that is no image, or a broken one."""
+    """Something that is no image, or a broken one."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        return f"{self.name}: {self.reason}"
+
+
+class _RefusedError(Exception):
+    """A reason in our own words; those of decoders need some around them."""
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What the header of an image says."""
+
+    format: str  # "JPEG", "PNG", …, or "array"
+    mode: str  # how pixels are stored, in PIL's words: "RGB", "L", "P", "CMYK", "I;16", …
+    height: int  # of the upright image
+    width: int
+    frames: int
 
 
 def decode(
-    path: str, image_size: tuple[int, int], choose_box: Callable[[int, int], Box], mirror: bool = False
+    encoded: Encoded,
+    name: str,
+    image_size: tuple[int, int],
+    choose_box: Callable[[int, int], Box],
+    mirror: bool = False,
 ) -> Tensor:
-    """One crop of a file: 3 H W uint8. `choose_box` is told the height and the width of the image."""
-    # Decoders meet arbitrary bytes here, and raise nearly every kind of exception over them.
-    try:
-        with Image.open(path) as image:
-            if image.format == "TIFF":
-                image.load()  # Which turns it upright.
-            height, width = _upright_size(image)
-            turn = transposed, mirrored, upended = _turn(image)
-            box = _in_stored_image(choose_box(height, width), height, width, turn)
-            pixels = _load_crop(image, box, image_size[::-1] if transposed else image_size)
-    except Exception as error:
-        raise UnreadableImage(path, _reason(error)) from error
+    """One crop of an image: 3 H W uint8. `choose_box` is told the height and the width of the image."""
+    with _opened(encoded, name) as image:
+        if image.format == "TIFF":
+            image.load()  # Which turns it upright.
+        height, width = _upright_size(image)
+        turn = transposed, mirrored, upended = _turn(image)
+        box = _in_stored_image(choose_box(height, width), height, width, turn)
+        pixels = _load_crop(image, box, image_size[::-1] if transposed else image_size)
     if transposed:
         pixels = pixels.mT
     if upended:
@@ -71,29 +104,133 @@ def decode(
     return pixels.flip(2) if mirrored != mirror else pixels
 
 
-def read_size(path: str) -> tuple[int, int]:
-    """Height and width of the upright image, from the header of the file."""
+def read_size(encoded: Encoded, name: str) -> tuple[int, int]:
+    """Height and width of the upright image, from its header."""
+    with _opened(encoded, name) as image:
+        return _upright_size(image)
+
+
+def image_facts(encoded: Encoded, name: str) -> ImageFacts:
+    """What can be told without decoding any pixels."""
+    with _opened(encoded, name) as image:
+        height, width = _upright_size(image)
+        return ImageFacts(image.format or "array", image.mode, height, width, getattr(image, "n_frames", 1))
+
+
+def upright(encoded: Encoded, name: str, shorter_side: int | None = None) -> Image.Image:
+    """The whole image in 8-bit RGB, shrunk (never enlarged) until its shorter side has the given length."""
+    with _opened(encoded, name) as image:
+        if image.format == "TIFF":
+            image.load()
+        turn = _turn(image)
+        shrink = min(1.0, (shorter_side or min(image.size)) / min(image.size))
+        size = round(image.width * shrink), round(image.height * shrink)
+        # Twice the pixels that are needed, as these pictures are to be cropped and resized once more.
+        draft = image.draft(None, (2 * size[0], 2 * size[1])) if shrink < 1 else None
+        whole = _rgb(image)
+        if whole.size != size:
+            box = draft[1] if draft else None
+            whole = whole.resize(size, Image.Resampling.BICUBIC, box, reducing_gap=2.0)
+        whole = whole.copy()  # Of the file that is about to be closed, only the pixels stay.
+    whole.info.clear()
+    steps = (Image.Transpose.TRANSPOSE, Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM)
+    for wanted, step in zip(turn, steps, strict=True):
+        whole = whole.transpose(step) if wanted else whole
+    return whole
+
+
+@contextmanager
+def _opened(encoded: Encoded, name: str) -> Iterator[Image.Image]:
+    """The image before its pixels are decoded. Whatever goes wrong with it until it is closed is its own fault."""
+    # `warnings.catch_warnings` would do, but of two threads one then undoes the filters of the other.
+    if tuple(warnings.filters[:1]) != (_SILENCE,):
+        warnings.filterwarnings("ignore", module=_SILENCE[3].pattern)
+    # Decoders meet arbitrary bytes here, and raise nearly every kind of exception over them.
     try:
-        with Image.open(path) as image:
-            return _upright_size(image)
+        if isinstance(encoded, np.ndarray):
+            yield _from_array(encoded)
+        else:
+            with _file(encoded) as file, _identified(file) as image:
+                yield image
     except Exception as error:
-        raise UnreadableImage(path, _reason(error)) from error
+        raise UnreadableImage(name, _reason(error)) from error
+
+
+def _file(encoded: str | bytes) -> BinaryIO:
+    if isinstance(encoded, bytes):
+        size = len(encoded)
+    else:
+        status = os.stat(encoded)  # A Path takes six times as long.
+        if not stat.S_ISREG(status.st_mode):
+            raise _RefusedError("not a regular file")  # Reading a pipe or a device might never end.
+        size = status.st_size
+    if size == 0:
+        raise _RefusedError("the file is empty")
+    return io.BytesIO(encoded) if isinstance(encoded, bytes) else io.BufferedReader(io.FileIO(encoded), _BUFFER)
+
+
+def _identified(file: BinaryIO) -> Image.Image:
+    try:
+        image = Image.open(file, formats=_FORMATS)
+    except UnidentifiedImageError as error:
+        file.seek(0)
+        raise _RefusedError(_why_unidentified(file.read(16))) from error
+    if image.format == "PNG" and "exif" not in image.info:
+        image.info.update(_exif_behind_pixels(file))
+    return image
+
+
+def _why_unidentified(start: bytes) -> str:
+    for format in _FORMATS:
+        accept = Image.OPEN[format][1]
+        accepted = accept(start) if accept else False
+        if accepted:
+            # PIL answers with a sentence where it was built without that decoder.
+            return accepted if isinstance(accepted, str) else f"the header of this {format} is broken or cut off"
+    return f"not an image, or of another kind than {', '.join(_FORMATS)}"
+
+
+def _exif_behind_pixels(file: BinaryIO) -> dict[str, bytes]:
+    """The EXIF of a PNG may come last, where PIL finds it by decoding the pixels; this only skips them."""
+    position = file.tell()
+    file.seek(8)
+    found = {}
+    while len(chunk := file.read(8)) == 8:
+        length, kind = struct.unpack(">I4s", chunk)
+        if kind == b"eXIf":
+            found["exif"] = b"Exif\0\0" + file.read(min(length, 2**20))
+            break
+        file.seek(length + 4, os.SEEK_CUR)
+    file.seek(position)
+    return found
+
+
+def _from_array(pixels: NDArray[np.uint8]) -> Image.Image:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise _RefusedError(f"an array {pixels.shape} of {pixels.dtype}; it must be height, width, 3 of uint8")
+    return Image.fromarray(pixels)
 
 
 def _load_crop(image: Image.Image, box: Box, image_size: tuple[int, int]) -> Tensor:
-    """3 H W uint8. The crop is made before any conversion, which then costs less."""
+    """3 H W uint8."""
     left, top, right, bottom = box
-    reduction = min((right - left) / image_size[1], (bottom - top) / image_size[0]) / _PIXELS_LEFT
-    if reduction >= 2:
-        width = image.width
-        draft = image.draft(None, (int(image.width / reduction), int(image.height / reduction)))
-        if draft is not None:
-            scale = draft[1][2] / width
-            left, top, right, bottom = (round(edge * scale) for edge in box)
-    pixels = np.array(_rgb(image.crop((left, top, right, bottom))))
-    # The same triangle filter as PIL's and as `crop_arrays`, a third faster than PIL.
-    planes = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-    return F.interpolate(planes, size=image_size, mode="bilinear", antialias=True)[0]
+    height, width = image_size
+    # A JPEG is reduced while it is decoded as long as there remains a pixel for each of the output.
+    reduction = min((right - left) / width, (bottom - top) / height)
+    stored_width, stored_height = image.size
+    wanted = int(stored_width / reduction), int(stored_height / reduction)
+    draft = image.draft(None, wanted) if reduction >= 2 else None
+    if draft is not None:
+        # The edges of the box are now between pixels. To round them would change the picture four times as much as
+        # the reduction does, so this is PIL's to resize, which is slower but takes fractions.
+        scale = draft[1][2] / stored_width
+        edges = (left * scale, top * scale, right * scale, bottom * scale)
+        resized = _rgb(image).resize((width, height), Image.Resampling.BILINEAR, edges)
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+    # The crop is made before any conversion, which then costs less.
+    pixels = torch.from_numpy(np.array(_rgb(image.crop(box)))).permute(2, 0, 1)
+    # The same triangle filter as PIL's and as that of `crop_arrays`, in a third of PIL's time.
+    return F.interpolate(pixels[None], size=image_size, mode="bilinear", antialias=True)[0]
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -102,13 +239,13 @@ def _rgb(image: Image.Image) -> Image.Image:
     elif image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
     pixels = np.asarray(image)
     if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() > 65535:
-        raise ValueError("pixels beyond 16 bits have no agreed range; convert the file to 8 or 16 bits")
+        raise _RefusedError("pixels beyond 16 bits have no agreed range; convert the file to 8 or 16 bits")
     return Image.fromarray(((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
@@ -131,15 +268,17 @@ def _turn(image: Image.Image) -> Turn:
     if image.format == "TIFF":
         return _UPRIGHT[1]
     try:
-        # The base class's method, as that of PNG decodes the whole image to look for EXIF behind the pixels.
+        # The base class's method, as that of PNG decodes the whole image.
         orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
+        return _UPRIGHT.get(orientation, _UPRIGHT[1])
     except Exception:
-        orientation = 1  # Broken EXIF does not make an image unreadable.
-    return _UPRIGHT.get(orientation, _UPRIGHT[1])
+        return _UPRIGHT[1]  # Broken EXIF does not make an image unreadable.
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image that PIL can identify"
-    # The text of an OSError repeats the path, or its file is truncated and it has no other.
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    if isinstance(error, (_RefusedError, Image.DecompressionBombError)):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # Its text would repeat the path.
+    # What a decoder says may be little: "decoder error -2", or nothing but MemoryError.
+    return f"cannot be decoded ({str(error) or type(error).__name__})"

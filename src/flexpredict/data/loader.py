@@ -2,50 +2,97 @@
 
 Epochs are laid end to end, each a permutation of all images, and step s takes the positions s * batch_size and
 following of that endless stream; a batch may hold the end of one epoch and the beginning of the next. What stands
-at a position, and the crop made of it, are pure functions of the seed.
+at a position, and the crop made of it, are pure functions of the seed. (Sources that can only be streamed have an
+order of their own: see `stream_loader.py`.)
 """
 
+import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from flexpredict.data import now_reading
 from flexpredict.data.augmentation import PRESETS, Augmentation, blur_and_grey, draw_crops
-from flexpredict.data.sources import ImageSource
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.image_source import ImageSource
+from flexpredict.data.streams import Place
 from flexpredict.errors import UserError
-from flexpredict.randomness import permutation, sample_keys, stream_key
+from flexpredict.randomness import sample_keys, shuffled, stream_key
+
+Size = tuple[int, int]
 
 # So many images in a row, tried for one place in a batch, make a broken data set and not a broken file.
 _ATTEMPTS = 12
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """An image that could not be read, and in whose place another was taken."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Batch:
     images: Tensor  # b 3 H W uint8
     indices: Tensor  # b int64, of the images that were read
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[UnreadableImage] = field(default_factory=list)
+    """Images that could not be read, and in whose place others were taken."""
+    place: tuple[int, Place] | None = None
+    """Of a stream: which consumer made this batch, and how far it had come then."""
 
     def pin_memory(self) -> "Batch":
         """Called by the DataLoader."""
         return replace(self, images=self.images.pin_memory())
 
 
+class Batches(Iterator[Batch]):
+    """Batches made in worker processes, and an account of what a worker was doing when it died."""
+
+    def __init__(self, dataset: Dataset[Batch | UserError], steps: range | None, workers: int) -> None:
+        self._board = now_reading.new_board(workers)
+        self._loader = iter(
+            DataLoader(
+                dataset,
+                batch_size=None,
+                sampler=steps,
+                num_workers=workers,
+                pin_memory=torch.cuda.is_available(),
+                worker_init_fn=_Start(self._board),
+                # The DataLoader seeds its workers, who do not care; from the global generator, if it is given none.
+                generator=torch.Generator(),
+            )
+        )
+
+    def __next__(self) -> Batch:
+        with self.deaths_explained():
+            batch = next(self._loader)
+        if isinstance(batch, UserError):
+            raise batch
+        return batch  # type: ignore[no-any-return]
+
+    @contextmanager
+    def deaths_explained(self) -> Iterator[None]:
+        """Says which image a worker was reading when it died. That may be raised anywhere, by a signal handler."""
+        try:
+            yield
+        except RuntimeError as error:
+            died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
+            if died is None:
+                raise
+            image = now_reading.last_read(self._board, int(died.group(1)))
+            signalled = re.search(r"killed by signal: (.+?)\.", str(error))
+            how = f" (killed by signal: {signalled.group(1)})" if signalled else ""
+            raise UserError(
+                f"A process that reads images died{how} "
+                + (f"while it was reading {image}. " if image else "between two images. ")
+                + "Either that file makes a decoder crash: move it away; or memory ran out: use fewer --workers. "
+                "Then go on from the last checkpoint with --resume."
+            ) from error
+
+
 def training_batches(
     source: ImageSource,
     augmentation: Augmentation,
-    image_size: tuple[int, int],
+    image_sizes: Sequence[Size],
     *,
     seed: int,
     batch_size: int,
@@ -54,25 +101,24 @@ def training_batches(
     rank: int = 0,
     world_size: int = 1,
     workers: int = 0,
-) -> Iterator[Batch]:
-    """This rank's share of the batches of steps first_step … last_step - 1. `batch_size` is that of all ranks."""
-    if batch_size < 1 or batch_size % world_size:
-        raise UserError(
-            f"batch_size is {batch_size}, which cannot be shared equally by {world_size} processes:"
-            f" use a multiple of {world_size}."
-        )
-    prepare = _TrainingBatch(source, augmentation, image_size, seed, batch_size, rank, world_size)
-    return _prepared(prepare, range(first_step, last_step), workers)
+) -> Batches:
+    """This rank's share of the batches of steps first_step … last_step - 1. `batch_size` is that of all ranks.
+
+    Where there are several image sizes, each step has one of them.
+    """
+    share = rank_share(batch_size, world_size)
+    prepare = _TrainingBatch(source, augmentation, tuple(image_sizes), seed, batch_size, rank, share)
+    return Batches(_ByStep(prepare), range(first_step, last_step), workers)
 
 
 def evaluation_batches(
-    source: ImageSource, image_size: tuple[int, int], batch_size: int, *, workers: int = 0
+    source: ImageSource, image_size: Size, batch_size: int, *, workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """All images once, in order, each its largest centred crop: images b 3 H W uint8, indices b int64."""
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}; use at least 1.")
     steps = range(-(-len(source) // batch_size))
-    for batch in _prepared(_EvaluationBatch(source, image_size, batch_size), steps, workers):
+    for batch in Batches(_ByStep(_EvaluationBatch(source, image_size, batch_size)), steps, workers):
         yield batch.images, batch.indices
 
 
@@ -82,59 +128,70 @@ def sample_order(seed: int, length: int, positions: Tensor) -> tuple[Tensor, Ten
     indices = torch.empty_like(positions)
     for epoch in set(epochs.tolist()):
         here = epochs == epoch
-        indices[here] = _epoch_order(seed, length, epoch)[positions[here] % length]
+        indices[here] = shuffled(stream_key(seed, "order", epoch), length, positions[here] % length)
     return epochs, indices
 
 
-@lru_cache(maxsize=2)
-def _epoch_order(seed: int, length: int, epoch: int) -> Tensor:
-    return permutation(stream_key(seed, "order", epoch), length)
+def size_of_step(seed: int, step: int, image_sizes: Sequence[Size]) -> Size:
+    return image_sizes[stream_key(seed, "image size", step) % len(image_sizes)]
+
+
+def keys_by_epoch(seed: int, what: str, epochs: Tensor, samples: Tensor) -> Tensor:
+    """One random stream for each sample in each epoch: B, B -> B."""
+    keys = torch.empty_like(samples)
+    for epoch in set(epochs.tolist()):
+        here = epochs == epoch
+        keys[here] = sample_keys(stream_key(seed, what, epoch), samples[here])
+    return keys
+
+
+def rank_share(batch_size: int, world_size: int) -> int:
+    if batch_size < 1 or batch_size % world_size:
+        raise UserError(
+            f"batch_size is {batch_size}, which cannot be shared equally by {world_size} processes:"
+            f" use a multiple of {world_size}."
+        )
+    return batch_size // world_size
 
 
 @dataclass(frozen=True)
 class _TrainingBatch:
     source: ImageSource
     augmentation: Augmentation
-    image_size: tuple[int, int]
+    image_sizes: tuple[Size, ...]
     seed: int
     batch_size: int
     rank: int
-    world_size: int
+    share: int
 
     def __call__(self, step: int) -> Batch:
-        share = self.batch_size // self.world_size
-        first = step * self.batch_size + self.rank * share
-        epochs, wanted = sample_order(self.seed, len(self.source), torch.arange(first, first + share))
-        crops = draw_crops(self.augmentation, self._keys("augmentation", epochs, wanted))
-        images, failures = self.source.read(wanted, crops, self.image_size)
-        indices, rows, attempt = wanted.clone(), torch.arange(share), 0
-        skipped: list[Skipped] = []
+        image_size = size_of_step(self.seed, step, self.image_sizes)
+        first = step * self.batch_size + self.rank * self.share
+        epochs, wanted = sample_order(self.seed, len(self.source), torch.arange(first, first + self.share))
+        crops = draw_crops(self.augmentation, keys_by_epoch(self.seed, "augmentation", epochs, wanted))
+        images, failures = self.source.read(wanted, crops, image_size)
+        indices, rows, attempt = wanted.clone(), torch.arange(self.share), 0
+        skipped: list[UnreadableImage] = []
         while failures:
             attempt += 1
-            skipped += [Skipped(failure.path, failure.reason) for failure in failures.values()]
+            skipped += failures.values()
             if attempt == _ATTEMPTS:
                 raise UserError(
                     f"{attempt} images in a row could not be read from {self.source.name}; the last was"
-                    f" {skipped[-1].path}: {skipped[-1].reason}. Check that the files are complete and in reach."
+                    f" {skipped[-1]}. Check that the files are complete and in reach."
                 )
             rows = rows[list(failures)]
             # The crop stays that of the image which was wanted, so no image is seen twice in the same way.
-            indices[rows] = self._keys(f"replacement {attempt}", epochs[rows], wanted[rows]) % len(self.source)
-            images[rows], failures = self.source.read(indices[rows], crops[rows.numpy()], self.image_size)
+            others = keys_by_epoch(self.seed, f"replacement {attempt}", epochs[rows], wanted[rows])
+            indices[rows] = others % len(self.source)
+            images[rows], failures = self.source.read(indices[rows], crops[rows.numpy()], image_size)
         return Batch(blur_and_grey(images, crops), indices, skipped)
-
-    def _keys(self, what: str, epochs: Tensor, indices: Tensor) -> Tensor:
-        keys = torch.empty_like(indices)
-        for epoch in set(epochs.tolist()):
-            here = epochs == epoch
-            keys[here] = sample_keys(stream_key(self.seed, what, epoch), indices[here])
-        return keys
 
 
 @dataclass(frozen=True)
 class _EvaluationBatch:
     source: ImageSource
-    image_size: tuple[int, int]
+    image_size: Size
     batch_size: int
 
     def __call__(self, step: int) -> Batch:
@@ -158,23 +215,13 @@ class _ByStep(Dataset[Batch | UserError]):
             return error
 
 
-def _prepared(prepare: Callable[[int], Batch], steps: range, workers: int) -> Iterator[Batch]:
-    loader = DataLoader(
-        _ByStep(prepare),
-        batch_size=None,
-        sampler=steps,
-        num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
-        worker_init_fn=_leave_interrupts_to_main,
-        # The DataLoader seeds its workers, who do not care; from the global generator, if it is given none.
-        generator=torch.Generator(),
-    )
-    for batch in loader:
-        if isinstance(batch, UserError):
-            raise batch
-        yield batch
+@dataclass(frozen=True)
+class _Start:
+    """What a worker does first."""
 
+    board: Tensor
 
-def _leave_interrupts_to_main(worker: int) -> None:
-    """Ctrl-C reaches the workers as well, and each would print a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def __call__(self, worker: int) -> None:
+        # Ctrl-C reaches the workers as well, and each would print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        now_reading.write_on(self.board, worker)

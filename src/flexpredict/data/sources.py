@@ -1,199 +1,223 @@
-"""Where images come from: a folder of files, or the built-in scenes, behind one `open_images(uri)`."""
+"""Where images come from: `open_images` finds out what a name stands for and opens it."""
 
+import glob
 import os
-from array import array
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
+import re
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from typing_extensions import TypeIs
 
-from flexpredict.data.augmentation import PRESETS, Crops, crop_arrays, draw_crops
-from flexpredict.data.decoding import UnreadableImage, decode, read_size
+from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.encoded_images import evenly_spaced
+from flexpredict.data.folders import open_folder, suffix
+from flexpredict.data.hub import SAVED, SAVED_SPLITS, open_hub, open_saved
+from flexpredict.data.image_source import ArraySource, ImageSource, JoinedSource
+from flexpredict.data.listing import Count
+from flexpredict.data.manifest import Manifest
+from flexpredict.data.shards import ShardStream, can_be_indexed, open_shards
+from flexpredict.data.streams import ImageStream, JoinedStream, SourceAsStream
+from flexpredict.data.tables import TableStream, open_tables
 from flexpredict.errors import UserError, did_you_mean
 
-_PHOTOS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".jp2")
-IMAGE_SUFFIXES = frozenset((*_PHOTOS, ".ppm", ".pgm", ".pbm", ".pnm"))
+__all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_images", "open_source"]
+
 _TRIED_ON_OPENING = 32
 _SCENES = 10_000
+_SHARDS = (".tar", ".tgz", ".gz", ".bz2", ".xz")
+_OPTIONS = ("image", "label", "split", "config", "revision")
+_KINDS = ("scenes", "stream", "pipe")
+_WAYS = "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
 
 
-class ImageSource(Protocol):
-    """Images in a fixed order, any of which can be read at any time, and in any process."""
+def open_images(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource | ImageStream:
+    """Open images by name; `count` is told how many were found while they are listed.
 
-    name: str
-    classes: tuple[str, ...] | None
-    labels: Tensor | None  # int64, one an image; an index into `classes`
+    - a folder of images, nested and linked as it likes; if all are in folders directly below, those are the classes
+    - WebDataset shards: shards-{000..127}.tar, a folder of them, or pipe:COMMAND, whose output is one
+    - Hugging Face data sets: hf://NAME, hf://NAME:SPLIT, a folder made by save_to_disk, or parquet files
+    - the built-in scenes: scenes, or scenes:5000,size=64,seed=0,split=test
+    - stream: before shards, parquet files or hf:// reads them from beginning to end, without index, cache or download
+    - several of these as a list
 
-    def __len__(self) -> int: ...
-
-    def describe(self, index: int) -> str:
-        """What a person would look for to find this image."""
-
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        """Height and width of up to `sample` evenly spaced images, without decoding them."""
-
-    def read(
-        self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
-    ) -> tuple[Tensor, dict[int, UnreadableImage]]:
-        """One crop of each image: B 3 H W uint8, and the rows that could not be read (their pixels mean nothing)."""
-
-
-def open_images(uri: str) -> ImageSource:
-    """`uri` is a folder, or `scenes`, or more precisely `scenes:5000,size=64,seed=0,split=test`.
-
-    A folder may be flat or nested. If all its images are in folders directly below it, those are the classes.
-    A folder that is itself called scenes is `./scenes`.
+    Options follow a comma: hf://NAME:SPLIT,config=…,image=COLUMN,label=COLUMN or FOLDER,split=test. A folder that is
+    itself called scenes is ./scenes.
     """
+    names = [data] if isinstance(data, str) else list(data)
+    if not names:
+        raise UserError(f"No data was named. Give {_WAYS}.")
+    opened = [_open(name, count) for name in names]
+    if len(opened) == 1:
+        return opened[0]
+    if any(is_stream(one) for one in opened):
+        return JoinedStream([one if is_stream(one) else SourceAsStream(one) for one in opened])
+    return JoinedSource([one for one in opened if not is_stream(one)])
+
+
+def open_source(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource:
+    """`open_images` where a stream will not do, because images are read in an order of their own."""
+    opened = open_images(data, count)
+    if is_stream(opened):
+        raise UserError(
+            f"{opened.name} is a stream, which is read from its beginning to its end, but here any image must be "
+            f"within reach. Convert it once with `flexpredict pack '{data}' FOLDER`, then give that folder."
+        )
+    return opened
+
+
+def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
+    return hasattr(opened, "records")
+
+
+def _open(uri: str, count: Count) -> ImageSource | ImageStream:
     kind, colon, rest = uri.partition(":")
     if kind == "scenes":
         return _open_scenes(uri, rest)
-    path = Path(uri).expanduser()
-    if uri and path.is_dir():
-        return _open_folder(path)
-    if path.is_file():
-        raise UserError(f"{uri} is a file. Give the folder that holds the images.")
-    if colon and "/" not in kind and len(kind) > 1:
+    if kind == "pipe" and colon:
+        return ShardStream(uri, _expanded(uri))
+    stream = kind == "stream" and bool(colon)
+    name = rest if stream else uri
+    if name.startswith("pipe:"):
+        return _open(name, count)
+    name, options = _options(name)
+    if name.startswith("hf://"):
+        name, _, split = name.removeprefix("hf://").partition(":")
+        opened = open_hub(f"hf://{name}", split or options.get("split"), options, stream)
+        return _readable(opened)
+    files = _files(name, uri)
+    if isinstance(files, Path):
+        return _readable(_open_folder(files, options, stream, count))
+    return _open_files(uri, files, options, stream, count)
+
+
+def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Count) -> ImageSource | ImageStream:
+    """Whatever the folder holds: a packed or saved data set, images, shards or tables."""
+    if (manifest := Manifest.load(folder)) is not None:
+        shards = [str(folder / shard.name) for shard in manifest.shards]
+        return _open_files(str(folder), shards, options, stream, count)
+    if (folder / SAVED_SPLITS).is_file() or all((folder / name).is_file() for name in SAVED):
+        return open_saved(folder, options.get("split"), options)
+    try:
+        return open_folder(folder, count)
+    except UserError:
+        shards = sorted(str(path) for path in folder.iterdir() if suffix(path.name) in _SHARDS)
+        if shards:
+            return _open_files(str(folder), shards, options, stream, count)
+        tables = sorted(map(str, folder.rglob("*.parquet")))
+        if tables:
+            name, tables = _one_split(folder, tables, options.get("split"))
+            return _open_files(name, tables, options, stream, count)
+        raise
+
+
+def _open_files(
+    name: str, files: list[str], options: dict[str, str], stream: bool, count: Count
+) -> ImageSource | ImageStream:
+    kinds = {"tables" if suffix(file) == ".parquet" else "shards" for file in files}
+    if len(kinds) > 1:
+        raise UserError(f"{name} names shards and tables at once. Give them as two sources.")
+    if kinds == {"tables"}:
+        if stream:
+            return TableStream(name, files, options.get("image"), options.get("label"))
+        return _readable(open_tables(name, files, options.get("image"), options.get("label"), count))
+    if stream or not all(can_be_indexed(file) for file in files):
+        return ShardStream(name, files)
+    return _readable(open_shards(name, files, count))
+
+
+def _files(name: str, uri: str) -> Path | list[str]:
+    """The folder, or the files, that a name stands for."""
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        return path
+    files = [name] if path.is_file() else sorted(_found(name))
+    known = [file for file in files if suffix(file) == ".parquet" or suffix(file) in _SHARDS]
+    if files and not known:
         raise UserError(
-            f"'{kind}:' in {uri} is not a kind of data set.{did_you_mean(kind, ['scenes'])}"
-            " Give a folder of images, or scenes:5000 for 5,000 built-in scenes."
+            f"{files[0]} is a file, but neither a tar shard nor a parquet table. Give the folder of the images."
         )
-    raise UserError(
-        f"There is no folder '{uri}' (looked for in {Path.cwd()}).{_beside(path)}"
-        " Give a folder of images, or scenes to try things out without any."
-    )
+    if known:
+        return known
+    kind, colon, _ = uri.partition(":")
+    if colon and "/" not in kind and len(kind) > 1 and kind != "stream":
+        near = did_you_mean(kind, _KINDS)
+        raise UserError(f"'{kind}:' in {uri} is not a kind of data set.{near} Give {_WAYS}.")
+    if re.search(r"[{*?]", name):
+        raise UserError(f"No file is named like {name} (looked for in {Path.cwd()}).")
+    raise UserError(f"There is no folder '{name}' (looked for in {Path.cwd()}).{_beside(path)} Give {_WAYS}.")
 
 
-@dataclass(eq=False)
-class FolderSource:
-    """Image files below a folder. Their names are one string of bytes, which worker processes share."""
-
-    name: str
-    names: bytes = field(repr=False)
-    ends: NDArray[np.int64] = field(repr=False)  # N + 1; file i is names[ends[i]:ends[i + 1]]
-    classes: tuple[str, ...] | None = None
-    labels: Tensor | None = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def describe(self, index: int) -> str:
-        return f"{self.name}/{os.fsdecode(self.names[self.ends[index] : self.ends[index + 1]])}"
-
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        sizes = []
-        for index in _evenly_spaced(len(self), sample):
-            try:
-                sizes.append(read_size(self.describe(index)))
-            except UnreadableImage:
-                continue
-        return sizes
-
-    def read(
-        self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
-    ) -> tuple[Tensor, dict[int, UnreadableImage]]:
-        images = torch.empty(len(indices), 3, *image_size, dtype=torch.uint8)
-        unreadable: dict[int, UnreadableImage] = {}
-        for row, index in enumerate(indices.tolist()):
-            choose_box = partial(crops.box, row, image_size)
-            try:
-                images[row] = decode(self.describe(index), image_size, choose_box, mirror=bool(crops.flip[row]))
-            except UnreadableImage as failure:
-                unreadable[row] = failure
-        return images, unreadable
+def _found(pattern: str) -> list[str]:
+    """Files that match: braces first, where every name must exist, then * and ?."""
+    found = []
+    for name in _expanded(os.path.expanduser(pattern)):
+        matches = glob.glob(name) if glob.has_magic(name) else [name] if "{" in pattern else []
+        if matches == [name] and not os.path.isfile(name):
+            raise UserError(f"{name} is missing, which {pattern} names. Complete the shards, or name fewer.")
+        found += matches
+    return found
 
 
-@dataclass(eq=False)
-class ArraySource:
-    """Equally large images in memory. They are a tensor, which worker processes share."""
-
-    name: str
-    images: Tensor = field(repr=False)  # N H W 3 uint8
-    classes: tuple[str, ...] | None = None
-    labels: Tensor | None = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def describe(self, index: int) -> str:
-        return f"{self.name}, image {index}"
-
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        _, height, width, _ = self.images.shape
-        return [(height, width)] * min(sample, len(self))
-
-    def read(
-        self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
-    ) -> tuple[Tensor, dict[int, UnreadableImage]]:
-        return crop_arrays(self.images.index_select(0, indices), crops, image_size), {}
+def _expanded(pattern: str) -> list[str]:
+    """shards-{00..02}.tar -> shards-00.tar, shards-01.tar, shards-02.tar; {a,b} likewise."""
+    parts = re.split(r"(\{[^{}]*\})", pattern)
+    choices = []
+    for part in parts:
+        span = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", part)
+        if span:
+            first, last = span.groups()
+            numbers = range(int(first), int(last) + 1)
+            choices.append([str(number).zfill(len(first)) for number in numbers])
+        elif part.startswith("{") and "," in part:
+            choices.append(part[1:-1].split(","))
+        else:
+            choices.append([part])
+    return ["".join(choice) for choice in product(*choices)]
 
 
-def _open_folder(root: Path) -> FolderSource:
-    names, ends = bytearray(), array("q", [0])
-    holders: list[str] = []
-    holder_of = array("q")
-    others: Counter[str] = Counter()
-    for place, files in _walk(root):
-        images = [file for file in files if _suffix(file) in IMAGE_SUFFIXES]
-        others.update(_suffix(file) for file in files if _suffix(file) not in IMAGE_SUFFIXES)
-        for image in images:
-            names += os.fsencode(place + image)
-            ends.append(len(names))
-        if images:
-            holder_of.extend([len(holders)] * len(images))
-            holders.append(place)
-    if not holders:
-        found = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(3))
-        raise UserError(
-            f"There are no images in {root}"
-            + (f", but other files ({found}). " if others else " or below. ")
-            + f"Images are files that end in {', '.join(sorted(IMAGE_SUFFIXES))}."
-        )
-    source = FolderSource(str(root), bytes(names), np.array(ends, np.int64))
-    if len(holders) > 1 and all(place.count("/") == 1 for place in holders):
-        source.classes = tuple(place.removesuffix("/") for place in holders)
-        source.labels = torch.from_numpy(np.array(holder_of, np.int64))
-    _require_readable(source)
-    return source
+def _options(name: str) -> tuple[str, dict[str, str]]:
+    """What follows a comma, unless that is part of a name that exists."""
+    options: dict[str, str] = {}
+    while not os.path.exists(name):
+        before, comma, option = name.rpartition(",")
+        key, equals, value = option.partition("=")
+        if not comma or not equals or not re.fullmatch(r"\w+", key):
+            break
+        if key not in _OPTIONS:
+            raise UserError(
+                f"'{key}' in {name} is not an option.{did_you_mean(key, _OPTIONS)} Options are {', '.join(_OPTIONS)}."
+            )
+        name, options[key] = before, value
+    return name, options
 
 
-def _walk(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each folder (relative, with a slash at the end) and the files in it, in an order that is always the same."""
-    waiting, seen = [""], set()
-    while waiting:
-        place = waiting.pop()
-        try:
-            status = (root / place).stat()
-            # A link may lead back up, or to the same folder as another: each folder is listed once.
-            if (status.st_dev, status.st_ino) in seen:
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(root / place) as entries:
-                visible = sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.name)
-        except OSError as error:
-            raise UserError(f"Cannot list {root / place}: {error.strerror}. Check its permissions.") from error
-        waiting += [f"{place}{entry.name}/" for entry in reversed(visible) if entry.is_dir()]
-        yield place, [entry.name for entry in visible if entry.is_file()]
+def _one_split(folder: Path, tables: list[str], split: str | None) -> tuple[str, list[str]]:
+    """Files named train-00000-of-00002.parquet and the like belong to a split; the first (train) by default."""
+    splits: dict[str, list[str]] = {}
+    for table in tables:
+        found = re.match(r"(train|test|valid(?:ation)?|dev|eval)(?![a-z])", Path(table).name.lower())
+        splits.setdefault(found.group(1) if found else "", []).append(table)
+    if split is not None and split not in splits:
+        known = ", ".join(name or "(none)" for name in splits)
+        raise UserError(f"{folder} has no tables of a split '{split}'.{did_you_mean(split, splits)} It has: {known}.")
+    chosen = split if split is not None else "train" if "train" in splits else next(iter(splits))
+    return f"{folder}, split {chosen}" if chosen else str(folder), splits[chosen]
 
 
-def _suffix(file: str) -> str:
-    return "." + file.rpartition(".")[2].lower()
-
-
-def _require_readable(source: ImageSource) -> None:
+def _readable(source: ImageSource | ImageStream) -> ImageSource | ImageStream:
     """Say at once, not a thousand failures later, that nothing here can be read."""
+    if is_stream(source):
+        return source  # its beginning is read anyway, for the size of its images
     failures: list[UnreadableImage] = []
-    for tried in _evenly_spaced(len(source), _TRIED_ON_OPENING):
+    for tried in evenly_spaced(len(source), _TRIED_ON_OPENING):
         index = torch.tensor([tried])
         _, unreadable = source.read(index, draw_crops(PRESETS["none"], index), (16, 16))
         if not unreadable:
-            return
+            return source
         failures += unreadable.values()
     raise UserError(
         f"Of {len(source)} images in {source.name}, {len(failures)} were tried and none could be read; for example"
@@ -201,14 +225,9 @@ def _require_readable(source: ImageSource) -> None:
     )
 
 
-def _evenly_spaced(count: int, most: int) -> list[int]:
-    spaced: list[int] = np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
-    return spaced
-
-
 def _beside(path: Path) -> str:
     try:
-        return did_you_mean(path.name, [entry.name for entry in os.scandir(path.parent) if entry.is_dir()])
+        return did_you_mean(path.name, [entry.name for entry in os.scandir(path.parent)])
     except OSError:
         return ""
 

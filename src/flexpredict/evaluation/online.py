@@ -25,18 +25,23 @@ def online_probe(
     Up to 2,500 images, the same every time; a fifth of them are classified by the rest.
     """
     assert source.labels is not None
-    chosen = permutation(stream_key(seed, "online probe"), len(source))[:_MOST_IMAGES]
-    labels = source.labels[chosen]
-    held_out = max(1, round(_HELD_OUT * len(chosen)))
+    labelled = (source.labels >= 0).nonzero()[:, 0]
+    chosen = labelled[permutation(stream_key(seed, "online probe"), len(labelled))[:_MOST_IMAGES]]
 
-    def read(indices: Tensor) -> Tensor:
-        return source.read(indices, draw_crops(PRESETS["none"], indices), image_size)[0].to(device)
+    def features_of(encoder: Encoder, indices: Tensor) -> tuple[Tensor, Tensor]:
+        images, unreadable = source.read(indices, draw_crops(PRESETS["none"], indices), image_size)
+        read = torch.tensor([row for row in range(len(indices)) if row not in unreadable], dtype=torch.int64)
+        return pooled(encoder, images[read].to(device)).cpu(), indices[read]
 
     def accuracy(encoder: Encoder) -> float:
+        assert source.labels is not None
         was_training = encoder.training
         encoder.eval()
-        features = torch.cat([pooled(encoder, read(indices)).cpu() for indices in chosen.split(_BATCH)])
+        parts = [features_of(encoder, indices) for indices in chosen.split(_BATCH)]
         encoder.train(was_training)
+        features = torch.cat([part for part, _ in parts])
+        labels = source.labels[torch.cat([indices for _, indices in parts])]
+        held_out = max(1, round(_HELD_OUT * len(labels)))
         return knn_accuracy(features[held_out:], labels[held_out:], features[:held_out], labels[:held_out])
 
     return accuracy

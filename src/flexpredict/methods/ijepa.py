@@ -41,7 +41,8 @@ class IJEPA(nn.Module):
         wanted = self.target_features(images, targets)
         context, targets = context.flatten(0, 1), targets.flatten(0, 1)
         features = self.context_encoder(images, keep=context)
-        predictions = self.predictor(features, context, targets, None if keys is None else keys.flatten())
+        grid = self.context_encoder.grid_of(images)
+        predictions = self.predictor(features, context, targets, None if keys is None else keys.flatten(), grid)
         loss = F.smooth_l1_loss(predictions.float(), wanted.float())
         return Prediction(loss, predictions, wanted)
 

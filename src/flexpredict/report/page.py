@@ -9,6 +9,7 @@ from typing import Any
 
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
+from flexpredict.progress import duration
 from flexpredict.report.charts import Metric, Series, chart, escape, format_number, step_axis
 from flexpredict.report.run_record import Run, Warned, flat, read_run
 from flexpredict.report.style import CHART_SCRIPT, CHART_STYLE, PAGE_STYLE
@@ -194,7 +195,7 @@ def _summary(record: Run) -> Iterator[tuple[str, str, str]]:
     yield "Images seen", format_number(images) if images else "", f"{format_number(record.steps)} steps of {batch}"
     speed = format_number(images / seconds) if images and seconds else last("images_per_second")
     yield "Images per second", speed, "" if wait is None else f"{percent(wait)} of the time waiting"
-    yield "Training time", format_duration(seconds) if seconds else "", "at the logged speed"
+    yield "Training time", duration(seconds) if seconds else "", "at the logged speed"
     yield "Target rank", last("target_rank"), start("target_rank")
     yield (
         "Location blur",
@@ -202,18 +203,6 @@ def _summary(record: Run) -> Iterator[tuple[str, str, str]]:
         "patches" + ("" if kept is None else f"; {percent(kept)} keep their place"),
     )
     yield "k-NN accuracy", percent(accuracy[-1]) if accuracy else "", f"best {percent(max(accuracy, default=0))}"
-
-
-def format_duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s`, `2 h 41 min`, `5 d 3 h`."""
-    whole, minutes, hours = round(seconds), round(seconds / 60), round(seconds / 3600)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{hours // 24} d {hours % 24} h"
 
 
 def _warnings(record: Run) -> str:

@@ -1,7 +1,7 @@
 """The journal of a run: sums between two lines of metrics, the lines, warnings, skipped files, and trouble."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,12 +9,14 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from flexpredict.data.loader import Batch
+from flexpredict.data.streams import Place
 from flexpredict.errors import UserError
 from flexpredict.training.health import Watch
 from flexpredict.training.metrics import Logger, Record, keep_until, open_loggers, read_records
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.run_folder import RunFolder
+from flexpredict.training.skipped import SkippedImages, gather
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Journal:
     progress: TrainingProgress
     loggers: list[Logger]
     watch: Watch
-    skipped: set[str]
+    skipped: SkippedImages
     loss_sum: Tensor
     loss_count: int
     nonfinite_step: (
@@ -36,6 +38,8 @@ class Journal:
     images: int = 0
     seconds: float = 0.0
     waited: float = 0.0
+    places: dict[int, Place] = field(default_factory=dict)
+    """Of a stream: how far each of its consumers has come."""
 
     @classmethod
     def open(
@@ -58,10 +62,11 @@ class Journal:
             progress,
             loggers,
             watch,
-            {record["path"] for record in read_records(folder.skipped)},
+            SkippedImages(fabric, plan, folder.skipped),
             torch.tensor(state.get("loss_sum", 0.0), dtype=torch.float64, device=fabric.device),
             state.get("loss_count", 0),
             torch.tensor(-1, device=fabric.device),
+            places={int(consumer): Place(*place) for consumer, place in state.get("places", {}).items()},
         )
 
     def due(self, step: int) -> bool:
@@ -78,15 +83,15 @@ class Journal:
         self.images += len(batch.images) * self.fabric.world_size
         self.seconds += seconds
         self.waited += waited
-        for skipped in batch.skipped:
-            if skipped.path not in self.skipped:
-                self.skipped.add(skipped.path)
-                with self.folder.skipped.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"step": step, "path": skipped.path, "reason": skipped.reason}) + "\n")
+        self.skipped.add(batch.skipped)
+        if batch.place is not None:
+            consumer, place = batch.place
+            self.places[consumer] = place
 
     def write(self, step: int, record: Record) -> None:
         """A line of metrics: `record` and the means since the line before."""
         self.refuse_nonfinite()
+        self.settle(step)
         mean = self.fabric.all_reduce(self.loss_sum / self.loss_count, reduce_op="mean")
         loss = float(mean) if isinstance(mean, Tensor) else float("nan")
         speed, wait = self.images / self.seconds, self.waited / self.seconds
@@ -110,6 +115,12 @@ class Journal:
         self.loss_count = self.images = 0
         self.seconds = self.waited = 0.0
 
+    def settle(self, step: int) -> None:
+        """Share with the other ranks what each alone knows: skipped images, and places in a stream."""
+        self.skipped.settle(step)
+        for places in gather(self.fabric, self.places):
+            self.places.update(places)
+
     def refuse_nonfinite(self) -> None:
         """Stop before a broken model is logged or saved."""
         step = int(self.nonfinite_step)
@@ -124,7 +135,7 @@ class Journal:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run must know to write the next line as if nothing had happened."""
-        return {"loss_sum": float(self.loss_sum), "loss_count": self.loss_count}
+        return {"loss_sum": float(self.loss_sum), "loss_count": self.loss_count, "places": self.places}
 
     def close(self) -> None:
         for logger in self.loggers:

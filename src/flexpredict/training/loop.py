@@ -9,9 +9,10 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from flexpredict.data.loader import training_batches
+from flexpredict.data.loader import Batches, training_batches
 from flexpredict.data.pixels import normalise
-from flexpredict.data.sources import ImageSource
+from flexpredict.data.sources import ImageSource, ImageStream, is_stream
+from flexpredict.data.stream_loader import stream_batches
 from flexpredict.encoder import Encoder
 from flexpredict.encoder_file import EncoderSpec, save_encoder
 from flexpredict.masking import sample_masks
@@ -40,7 +41,7 @@ class Outcome:
 def train(
     fabric: Fabric,
     plan: Plan,
-    source: ImageSource,
+    source: ImageSource | ImageStream,
     model: IJEPA,
     spec: EncoderSpec,
     folder: RunFolder,
@@ -60,20 +61,9 @@ def train(
     journal = Journal.open(fabric, plan, folder, progress, state)
     local = plan.batch_size // fabric.world_size
     part = local // recipe.accumulate
-    batches = training_batches(
-        source,
-        plan.augmentation,
-        plan.image_size,
-        seed=recipe.seed,
-        batch_size=plan.batch_size,
-        first_step=first_step,
-        last_step=plan.steps,
-        rank=fabric.global_rank,
-        world_size=fabric.world_size,
-        workers=plan.workers,
-    )
+    batches = _batches(fabric, plan, source, first_step, journal)
 
-    with stop_on_signal() as stop:
+    with stop_on_signal() as stop, batches.deaths_explained():
         for step in range(first_step, plan.steps):
             started = time.perf_counter()
             batch = next(batches)
@@ -92,9 +82,8 @@ def train(
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
             contexts = recipe.masking.contexts_per_image
-            masks = sample_masks(
-                recipe.masking, model.context_encoder.grid, stream_key(recipe.seed, "masks", step), plan.batch_size
-            )
+            grid = model.context_encoder.grid_of(batch.images)
+            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.batch_size)
             masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
             streams = rows[:, None] * contexts + torch.arange(contexts)
             keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
@@ -135,6 +124,7 @@ def train(
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
                 journal.refuse_nonfinite()
+                journal.settle(step + 1)
                 if fabric.is_global_zero:
                     keep = plan.keep_due(step + 1)
                     save_checkpoint(folder.checkpoints, step + 1, model, optimizer, journal.state(), keep)
@@ -146,6 +136,25 @@ def train(
                 return Outcome(step + 1, finished=step + 1 == plan.steps)
     journal.close()
     return Outcome(plan.steps, finished=True)
+
+
+def _batches(
+    fabric: Fabric, plan: Plan, source: ImageSource | ImageStream, first_step: int, journal: Journal
+) -> Batches:
+    how: dict[str, Any] = {
+        "seed": plan.recipe.seed,
+        "batch_size": plan.batch_size,
+        "first_step": first_step,
+        "last_step": plan.steps,
+        "rank": fabric.global_rank,
+        "world_size": fabric.world_size,
+        "workers": plan.workers,
+    }
+    if is_stream(source):
+        return stream_batches(source, plan.augmentation, plan.image_sizes, **how, places=journal.places)
+    if first_step == 0:
+        journal.skipped.add(source.problems)
+    return training_batches(source, plan.augmentation, plan.image_sizes, **how)
 
 
 def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:

@@ -9,14 +9,16 @@ from typing import Any, Literal
 import torch
 
 from flexpredict.data.augmentation import PRESETS, Augmentation
-from flexpredict.data.sources import ImageSource
+from flexpredict.data.sources import ImageSource, ImageStream, is_stream
+from flexpredict.data.streams import stream_sizes
+from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
 from flexpredict.encoder import check_patches, model_facts
 from flexpredict.encoder_file import EncoderSpec
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.predictor import Predictor
-from flexpredict.training.recipe import Recipe, parse_image_size
+from flexpredict.training.recipe import Recipe, parse_image_sizes
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
 # on a GPU; never more than the paper's 600 epochs.
@@ -31,7 +33,7 @@ class Plan:
     """A recipe with nothing left open, and what follows from it."""
 
     recipe: Recipe
-    image_size: tuple[int, int]
+    image_sizes: list[tuple[int, int]]
     augmentation: Augmentation
     samples: int
     batch_size: int
@@ -40,6 +42,11 @@ class Plan:
     lr: float
     workers: int
     encoder: EncoderSpec
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Of the encoder: where there are several, the first."""
+        return self.image_sizes[0]
 
     def build_model(self) -> IJEPA:
         recipe = self.recipe
@@ -76,17 +83,20 @@ class Plan:
         return described
 
 
-def make_plan(recipe: Recipe, source: ImageSource, device: torch.device, world_size: int) -> Plan:
+def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.device, world_size: int) -> Plan:
     """Fill in what the recipe leaves open; refuse what cannot work before anything is written."""
     on_gpu = device.type != "cpu"
-    image_size = parse_image_size(recipe.image_size or _image_size(source))
+    samples = _epoch_size(recipe, source)
+    image_sizes = parse_image_sizes(recipe.image_size or _image_size(source))
+    image_size = image_sizes[0]
     model = recipe.model or _model(device)
     facts = model_facts(model, recipe.model_options)
-    patch_size = recipe.patch_size or _patch_size(image_size, facts.patch_size)
-    check_patches(image_size, patch_size)
-    check_masking(recipe.masking, (image_size[0] // patch_size, image_size[1] // patch_size))
+    patch_size = recipe.patch_size or usual_patch_size(image_size, facts.patch_size)
+    for height, width in image_sizes:
+        check_patches((height, width), patch_size)
+        check_masking(recipe.masking, (height // patch_size, width // patch_size))
 
-    batch_size = recipe.batch_size or _batch_size(len(source), on_gpu, world_size, recipe.accumulate)
+    batch_size = recipe.batch_size or _batch_size(samples, on_gpu, world_size, recipe.accumulate)
     parts = world_size * recipe.accumulate
     if batch_size < 1 or parts < 1 or batch_size % parts:
         near = max(1, round(batch_size / max(parts, 1))) * max(parts, 1)
@@ -97,10 +107,10 @@ def make_plan(recipe: Recipe, source: ImageSource, device: torch.device, world_s
     epochs = recipe.epochs
     if epochs is None:
         images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
-        epochs = float(min(_MOST_EPOCHS, max(1, round(images / len(source)))))
+        epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
     if epochs <= 0:
         raise UserError(f"epochs is {epochs}; it must be more than 0.")
-    steps = math.ceil(epochs * len(source) / batch_size)
+    steps = math.ceil(epochs * samples / batch_size)
     warmup = recipe.optimizer.warmup_epochs
     warmup = epochs / 20 if warmup is None else warmup
     lr = recipe.optimizer.lr
@@ -113,7 +123,7 @@ def make_plan(recipe: Recipe, source: ImageSource, device: torch.device, world_s
     resolved = dataclasses.replace(
         recipe,
         model=model,
-        image_size="x".join(map(str, image_size)),
+        image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
         predictor=dataclasses.replace(
             predictor, dim=dim, depth=predictor.depth or max(1, min(12, facts.depth // 2)), heads=heads
@@ -130,12 +140,12 @@ def make_plan(recipe: Recipe, source: ImageSource, device: torch.device, world_s
     recipe.positions.level(facts.dim)
     return Plan(
         recipe=resolved,
-        image_size=image_size,
+        image_sizes=image_sizes,
         augmentation=augmentation_of(recipe),
-        samples=len(source),
+        samples=samples,
         batch_size=batch_size,
         steps=steps,
-        warmup_steps=min(round(warmup * len(source) / batch_size), steps),
+        warmup_steps=min(round(warmup * samples / batch_size), steps),
         lr=lr,
         workers=resolved.workers or 0,
         encoder=EncoderSpec(
@@ -154,21 +164,25 @@ def augmentation_of(recipe: Recipe) -> Augmentation:
     return chosen if isinstance(chosen, Augmentation) else PRESETS[chosen]
 
 
-def _image_size(source: ImageSource) -> int:
-    """The usual size nearest below the median image, from 32 to 224."""
-    sides = sorted(min(size) for size in source.sizes())
-    median = sides[len(sides) // 2]
-    return max([size for size in (32, 48, 64, 96, 128, 160, 192, 224) if size <= median], default=32)
+def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
+    size = recipe.epoch_size
+    if size is None:
+        size = source.length if is_stream(source) else len(source)
+    if size is None:
+        raise UserError(
+            f"How many images {source.name} has is not known before it was read to its end. Say how many should "
+            "count as an epoch: --epoch_size 100000."
+        )
+    if size < 1:
+        raise UserError(f"epoch_size is {size}; it must be at least 1.")
+    return size
 
 
-def _patch_size(image_size: tuple[int, int], usual: int) -> int:
-    """The model's own where that gives a grid of at least 8x8, else the largest that does and divides the image."""
-    shortest = min(image_size)
-    candidates = [usual, *(size for size in (32, 16, 14, 12, 8, 6, 4, 2) if size < usual)]
-    for size in candidates:
-        if shortest // size >= 8 and not any(side % size for side in image_size):
-            return size
-    return usual
+def _image_size(source: ImageSource | ImageStream) -> int:
+    sizes = stream_sizes(source) if is_stream(source) else source.sizes()
+    if not sizes:
+        raise UserError(f"No image at the beginning of {source.name} could be read. Check that it holds images.")
+    return usual_image_size(sizes)
 
 
 def _model(device: torch.device) -> str:

@@ -6,6 +6,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from flexpredict.progress import duration
+
 _SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -65,12 +67,3 @@ class TrainingProgress:
 
     def warn(self, text: str) -> None:
         self.console.print(f"[yellow]Warning:[/yellow] {text}", highlight=False)
-
-
-def duration(seconds: float) -> str:
-    """3725 -> '1 h 02 min'."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -60,9 +60,12 @@ class Recipe:
     """Pre-training by I-JEPA with stochastic positions. Everything but the data has a default.
 
     Args:
-        data: a folder of images (nested or flat, no labels needed), or 'scenes' for the built-in ones.
+        data: a folder of images (nested or flat, no labels needed), WebDataset shards (shards-{000..127}.tar),
+            parquet files, hf://NAME[:SPLIT], or 'scenes' for the built-in ones; or several of these. stream: before
+            shards, parquet files or hf:// reads them in order, without a copy on disk.
         model: timm name of a plain ViT (by default vit_tiny on a CPU, vit_small or vit_base on a GPU).
-        image_size: height and width, for example 224 or 256x192 (by default from the images, at most 224).
+        image_size: height and width, for example 224 or 256x192 (by default from the images, at most 224). Several,
+            as in 224,160,192x256, train at several resolutions: each step has one, the first is the encoder's own.
         patch_size: side of a patch (by default the model's, smaller for small images).
         class_token: keep the class token of models that have one (the paper's have none).
         model_options: further arguments of timm's constructor, for example {embed_dim: 96, depth: 4}.
@@ -71,6 +74,8 @@ class Recipe:
         masking: which patches are seen and which are predicted.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
         epochs: passes over the data (by default from the amount of data and the hardware).
+        epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
+        max_skipped: share of unreadable images above which the run stops.
         batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
         accumulate: parts in which a device works through its share of the batch, to save memory.
         optimizer: AdamW and its schedules.
@@ -90,7 +95,7 @@ class Recipe:
         loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
     """
 
-    data: str | None = None
+    data: list[str] | str | None = None
     model: str | None = None
     image_size: int | str | None = None
     patch_size: int | None = None
@@ -101,6 +106,8 @@ class Recipe:
     masking: Masking = field(default_factory=Masking)
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
     epochs: float | None = None
+    epoch_size: int | None = None
+    max_skipped: float = 0.05
     batch_size: int | None = None
     accumulate: int = 1
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -130,12 +137,17 @@ FREE_ON_RESUME = (
     "checkpoint_every",
     "keep_every",
     "loggers",
+    "max_skipped",
 )
 
 
-def parse_image_size(value: int | str) -> tuple[int, int]:
-    """224 or "256x192" (height x width) -> (height, width)."""
-    parts = str(value).lower().split("x")
+def parse_image_sizes(value: int | str) -> list[tuple[int, int]]:
+    """224, or "256x192" (height x width), or several with commas between -> (height, width) of each."""
+    return [_parse_image_size(part.strip()) for part in str(value).split(",")]
+
+
+def _parse_image_size(value: str) -> tuple[int, int]:
+    parts = value.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UserError(
             f"image_size '{value}' is not a size. Give one number such as 224, or height x width: 256x192."

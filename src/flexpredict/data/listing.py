@@ -1,0 +1,143 @@
+"""Lists of millions of names and places in a few tensors, and a cache of them that notices changes.
+
+Worker processes share tensors, whichever way they are started. A list of Python strings would be copied into each,
+page by page, as soon as their reference counts are touched.
+"""
+
+import hashlib
+import json
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from flexpredict.errors import UserError
+from flexpredict.files import write_atomically
+
+Count = Callable[[int], None]  # told how many more were found; see `progress.py`
+
+_VERSION = "1"
+# A folder that changed so shortly before it was listed may change again without its time of change changing.
+_SETTLED_AFTER = 2.0
+
+
+@dataclass(eq=False)
+class Names:
+    """Many names as one tensor of bytes: name i is blob[ends[i]:ends[i + 1]]."""
+
+    blob: Tensor = field(repr=False)  # uint8
+    ends: Tensor = field(repr=False)  # N + 1 int64
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, index: int) -> str:
+        start, stop = self.ends[index : index + 2].tolist()
+        return os.fsdecode(self.blob[start:stop].numpy().tobytes())
+
+
+class NamesBuilder:
+    """Collects names in place of a list of strings."""
+
+    def __init__(self) -> None:
+        self._blob, self._ends = bytearray(), array("q", [0])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def append(self, name: bytes) -> None:
+        self._blob += name
+        self._ends.append(len(self._blob))
+
+    def build(self) -> Names:
+        blob = torch.frombuffer(self._blob, dtype=torch.uint8) if self._blob else torch.empty(0, dtype=torch.uint8)
+        return Names(blob, integers(self._ends))
+
+
+def integers(values: "array[int]") -> Tensor:
+    """An array("q") as a tensor, without a copy."""
+    return torch.frombuffer(values, dtype=torch.int64) if len(values) else torch.empty(0, dtype=torch.int64)
+
+
+@dataclass(eq=False)
+class Listing:
+    """What was found, and the files and folders that it stays true for as long as they do not change."""
+
+    tensors: dict[str, Tensor]
+    notes: dict[str, Any]
+    watched: list[str] = field(default_factory=list)
+
+
+def cached_listing(kind: str, places: Iterable[str], make: Callable[[], Listing], worth_it: int) -> Listing:
+    """The listing of `places`: the cached one where nothing has changed, else a new one.
+
+    It is kept if its longest tensor has at least `worth_it` entries: a short one is quicker made than found.
+    """
+    path = cache_folder() / "listings" / f"{kind}-{digest([_VERSION, kind, *places])}.safetensors"
+    listing = _load(path)
+    if listing is not None:
+        return listing
+    started = time.time()
+    listing = make()
+    if max((len(tensor) for tensor in listing.tensors.values()), default=0) >= worth_it:
+        _save(path, listing, started)
+    return listing
+
+
+def cache_folder() -> Path:
+    """Where listings and unpacked tables are kept: FLEXPREDICT_CACHE, or a folder in the user's cache."""
+    own = os.environ.get("FLEXPREDICT_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "flexpredict"
+
+
+def state_of(path: str) -> list[int] | None:
+    """Changes when a file is written, or when something is added to or removed from a folder."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return [status.st_mtime_ns, status.st_size, status.st_ino]
+
+
+def _load(path: Path) -> Listing | None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            notes = json.loads(file.metadata()["notes"])
+            watched: dict[str, list[int]] = json.loads(file.metadata()["watched"])
+            if any(state_of(place) != state for place, state in watched.items()):
+                return None
+            return Listing({name: file.get_tensor(name) for name in file.keys()}, notes, list(watched))  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        return None  # not there, or not whole: it is only a cache
+
+
+def _save(path: Path, listing: Listing, started: float) -> None:
+    watched = {place: state_of(place) for place in listing.watched}
+    newest = max((state[0] for state in watched.values() if state), default=0) / 1e9
+    if None in watched.values() or newest > started - _SETTLED_AFTER:
+        return
+    metadata = {"notes": json.dumps(listing.notes), "watched": json.dumps(watched)}
+    tensors = {name: tensor.contiguous() for name, tensor in listing.tensors.items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+    except (OSError, UserError):
+        return  # no room or no right to keep it: next time it is made again
+
+
+def digest(parts: Iterable[str]) -> str:
+    """A short name for a list of strings, the same in every process."""
+    total = hashlib.blake2b(digest_size=12)
+    for part in parts:
+        total.update(os.fsencode(part) + b"\0")
+    return total.hexdigest()

@@ -1,0 +1,120 @@
+"""What a folder of packed shards holds, and whether it is still whole."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from flexpredict.errors import UserError
+from flexpredict.files import write_text_atomically
+
+MANIFEST = "manifest.json"
+_FORMAT, _VERSION = "flexpredict shards", 1
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One tar file."""
+
+    name: str
+    images: int
+    bytes: int
+    sha256: str
+    first: int  # the first and the last image of the source that belong here, readable or not
+    last: int
+
+
+@dataclass(frozen=True)
+class SkippedImage:
+    """An image of the source that could not be read, and is in no shard."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A finished set of shards: what it was made from, how, and what is in it."""
+
+    source: str
+    size: int
+    quality: int
+    classes: tuple[str, ...] | None
+    shards: tuple[Shard, ...]
+    skipped: tuple[SkippedImage, ...]
+    version: str  # of flexpredict
+    date: str
+
+    @property
+    def images(self) -> int:
+        return sum(shard.images for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+    def save(self, folder: Path) -> None:
+        head = {"format": _FORMAT, "format_version": _VERSION}
+        totals = {"images": self.images, "bytes": self.bytes, "skipped_images": len(self.skipped)}
+        write_text_atomically(folder / MANIFEST, json.dumps({**head, **totals, **asdict(self)}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Manifest | None":
+        """None where `folder` holds no finished set of shards; many programs have a manifest.json of their own."""
+        path = folder / MANIFEST
+        try:
+            content: Any = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            return None
+        if content.get("format_version") != _VERSION:
+            raise UserError(
+                f"{path} has version {content.get('format_version')}, and this flexpredict reads {_VERSION}."
+                " Use a newer flexpredict, or pack the images again."
+            )
+        try:
+            return cls(
+                source=content["source"],
+                size=content["size"],
+                quality=content["quality"],
+                classes=None if content["classes"] is None else tuple(content["classes"]),
+                shards=tuple(Shard(**shard) for shard in content["shards"]),
+                skipped=tuple(SkippedImage(**skipped) for skipped in content["skipped"]),
+                version=content["version"],
+                date=content["date"],
+            )
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"{path} is damaged ({type(error).__name__}: {error}). Restore it from a copy, or move it away: the"
+                " shards can be read without it, but their classes have no names then."
+            ) from error
+
+
+def verify(folder: Path) -> list[str]:
+    """What is wrong with the shards, in words; nothing if each has the bytes that were written. Reads all of them."""
+    manifest = Manifest.load(folder)
+    if manifest is None:
+        raise UserError(
+            f"{folder} is no finished set of packed shards: it has no {MANIFEST} of flexpredict's. Name the folder"
+            " given to `flexpredict pack`, and run that again if it was interrupted."
+        )
+    problems = [problem for shard in manifest.shards if (problem := _problem(folder / shard.name, shard))]
+    strangers = {path.name for path in folder.glob("*.tar")} - {shard.name for shard in manifest.shards}
+    return problems + [f"{folder / name}: not in the manifest" for name in sorted(strangers)]
+
+
+def _problem(path: Path, shard: Shard) -> str | None:
+    digest = hashlib.sha256()
+    try:
+        size = path.stat().st_size
+        if size != shard.bytes:
+            return f"{path}: {size:,} bytes, and {shard.bytes:,} were written"
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return None if digest.hexdigest() == shard.sha256 else f"{path}: its content has changed (other SHA-256)"

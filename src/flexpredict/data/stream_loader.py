@@ -1,0 +1,136 @@
+"""Training batches from a stream. Reading goes on where it stopped if ranks and workers are as many as before."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from flexpredict.data.augmentation import Augmentation, blur_and_grey, draw_crops
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.encoded_images import decode_row
+from flexpredict.data.loader import Batch, Batches, Size, keys_by_epoch, rank_share, size_of_step
+from flexpredict.data.now_reading import now_reading
+from flexpredict.data.streams import ImageStream, Place, Taken, consume
+from flexpredict.errors import UserError
+
+Places = Mapping[int, Place]  # by consumer
+
+
+def stream_batches(
+    stream: ImageStream,
+    augmentation: Augmentation,
+    image_sizes: Sequence[Size],
+    *,
+    seed: int,
+    batch_size: int,
+    first_step: int,
+    last_step: int,
+    rank: int = 0,
+    world_size: int = 1,
+    workers: int = 0,
+    places: Places | None = None,
+) -> Batches:
+    """This rank's share of the batches of steps first_step … last_step - 1, each consumer going on from its place.
+
+    If the number of consumers is not what it was when `places` was noted, a new pass over the stream begins.
+    """
+    consumers = world_size * max(1, workers)
+    places = places or {}
+    if set(places) == set(range(consumers)):
+        starts = dict(places)
+    else:
+        new_pass = max((place.epoch + 1 for place in places.values()), default=0)
+        starts = {consumer: Place(new_pass, 0) for consumer in range(consumers)}
+    dataset = _StreamBatches(
+        stream,
+        augmentation,
+        tuple(image_sizes),
+        seed,
+        rank_share(batch_size, world_size),
+        range(first_step, last_step),
+        rank,
+        consumers,
+        max(1, workers),
+        starts,
+    )
+    return Batches(dataset, None, workers)
+
+
+@dataclass
+class _StreamBatches(IterableDataset[Batch | UserError]):
+    stream: ImageStream
+    augmentation: Augmentation
+    image_sizes: tuple[Size, ...]
+    seed: int
+    share: int
+    steps: range
+    rank: int
+    consumers: int
+    workers: int
+    starts: dict[int, Place]
+
+    def __iter__(self) -> Iterator[Batch | UserError]:
+        info = get_worker_info()
+        # The DataLoader takes batches from its workers in turn, and step s is to be that of worker s % workers.
+        first = self.steps.start + (info.id if info else 0)
+        consumer = self.rank * self.workers + first % self.workers
+        records = consume(self.stream, self.seed, consumer, self.consumers, self.starts[consumer])
+        for step in range(first, self.steps.stop, self.workers):
+            try:
+                yield self._batch(step, consumer, records)
+            except UserError as error:
+                yield error
+                return
+
+    def _batch(self, step: int, consumer: int, records: Iterator[Taken | UnreadableImage]) -> Batch:
+        taken, skipped = self._take(consumer, records)
+        epochs = torch.tensor([record.place.epoch for record in taken])
+        ordinals = torch.tensor([record.ordinal for record in taken])
+        crops = draw_crops(self.augmentation, keys_by_epoch(self.seed, "augmentation", epochs, ordinals))
+        size = size_of_step(self.seed, step, self.image_sizes)
+        images = torch.empty(self.share, 3, *size, dtype=torch.uint8)
+        rows = torch.arange(self.share)  # which record stands in each row
+        broken = []
+        for row, taken_record in enumerate(taken):
+            record = taken_record.record
+            now_reading(record.name)
+            try:
+                images[row] = decode_row(record.encoded, record.name, row, crops, size)
+            except UnreadableImage as failure:
+                skipped.append(failure)
+                broken.append(row)
+        readable = [row for row in range(self.share) if row not in broken]
+        if not readable:
+            raise UserError(
+                f"Of {self.share} images in a row from {self.stream.name} none could be read; the last was"
+                f" {skipped[-1]}. Check that the data is complete."
+            )
+        # Another image of the batch, in a crop that was drawn for the broken one: the stream does not advance by
+        # more than the batch, whatever is broken in it, so a place is all there is to remember.
+        for number, row in enumerate(broken):
+            rows[row] = readable[number % len(readable)]
+            record = taken[int(rows[row])].record
+            images[row] = decode_row(record.encoded, record.name, row, crops, size)
+        now_reading("")
+        return Batch(blur_and_grey(images, crops), ordinals[rows], skipped, (consumer, taken[-1].place))
+
+    def _take(
+        self, consumer: int, records: Iterator[Taken | UnreadableImage]
+    ) -> tuple[list[Taken], list[UnreadableImage]]:
+        """The records of a batch, and what was found broken between them."""
+        taken: list[Taken] = []
+        skipped: list[UnreadableImage] = []
+        while len(taken) < self.share:
+            try:
+                record = next(records, None)
+            except OSError as error:
+                raise UserError(f"{self.stream.name} could not be read on: {error}.") from error
+            if isinstance(record, Taken):
+                taken.append(record)
+            elif record is not None:
+                skipped.append(record)
+            else:
+                why = f", for example {skipped[0]}" if skipped else ""
+                raise UserError(f"A whole pass over {self.stream.name} gave no images to reader {consumer}{why}.")
+        return taken, skipped

@@ -1,0 +1,73 @@
+"""The list of images that could not be read: each once, whichever rank met it, and not too many of them."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import torch.distributed
+from lightning_fabric import Fabric
+
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.errors import UserError
+from flexpredict.training.metrics import read_records
+from flexpredict.training.plan import Plan
+
+_SHOWN = 3
+
+T = TypeVar("T")
+
+
+class SkippedImages:
+    """What was skipped so far; `skipped.jsonl` has a line for each."""
+
+    def __init__(self, fabric: Fabric, plan: Plan, path: Path) -> None:
+        self._fabric, self._plan, self._path = fabric, plan, path
+        self._known = {record["path"]: record["reason"] for record in read_records(path)}
+        self._new: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, skipped: Iterable[UnreadableImage]) -> None:
+        """Met by this rank."""
+        self._new.update({image.name: image.reason for image in skipped if image.name not in self._known})
+
+    def settle(self, step: int) -> None:
+        """Write down what all ranks met since the last time, and stop all of them if it is too much."""
+        found = {name: reason for new in gather(self._fabric, self._new) for name, reason in new.items()}
+        found = {name: reason for name, reason in found.items() if name not in self._known}
+        self._new = {}
+        if not found:
+            return
+        self._known |= found
+        if self._fabric.is_global_zero:
+            with self._path.open("a", encoding="utf-8") as file:
+                for name, reason in found.items():
+                    file.write(json.dumps({"step": step, "path": name, "reason": reason}) + "\n")
+        self._refuse_too_many(step)
+
+    def _refuse_too_many(self, step: int) -> None:
+        limit, images = self._plan.recipe.max_skipped, self._plan.samples
+        tried = min(step * self._plan.batch_size, images)
+        allowed = limit * tried
+        if tried < images:
+            # Of so few, more may be broken by chance than of all: three standard deviations more.
+            allowed += 3 * math.sqrt(max(1.0, allowed))
+        if len(self._known) > allowed:
+            examples = "; ".join(f"{name}: {reason}" for name, reason in list(self._known.items())[:_SHOWN])
+            raise UserError(
+                f"{len(self._known)} of the first {tried} images could not be read, more than {limit:.0%} "
+                f"(--max_skipped). All are listed in {self._path}; for example {examples}. If the others are worth "
+                f"training on, go on with --resume --max_skipped {min(1.0, math.ceil(10 * limit + 1) / 10):g}."
+            )
+
+
+def gather(fabric: Fabric, value: T) -> list[T]:
+    """What each rank has, on all of them."""
+    if fabric.world_size == 1:
+        return [value]
+    gathered: list[T | None] = [None] * fabric.world_size
+    torch.distributed.all_gather_object(gathered, value)
+    return [entry for entry in gathered if entry is not None]
