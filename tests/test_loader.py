@@ -1,5 +1,8 @@
 """The training stream is the same however it is cut up, and survives unreadable files."""
 
+import os
+import signal
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -7,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import PRESETS, Crops, draw_crops
 from flexpredict.data.loader import Batch, evaluation_batches, sample_order, training_batches
+from flexpredict.data.now_reading import now_reading
 from flexpredict.data.sources import ArraySource, ImageSource, open_images
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, shuffled, stream_key, uniform
@@ -166,3 +171,38 @@ def test_evaluation_does_not_replace_an_unreadable_image_but_names_it(tmp_path: 
     (tmp_path / "05.png").write_bytes(b"broken")
     with pytest.raises(UserError, match=r"05\.png: not an image.*Mend or remove"):
         list(evaluation_batches(folder, SIZE, 8))
+
+
+def test_each_step_has_one_of_the_sizes_on_every_rank(arrays: ArraySource) -> None:
+    sizes = [(16, 16), (8, 24), (12, 8)]
+    options: dict[str, Any] = {"seed": 1, "batch_size": 4, "first_step": 0, "last_step": 40, "world_size": 2}
+    ranks = [list(training_batches(arrays, PRESETS["stop"], sizes, rank=rank, **options)) for rank in range(2)]
+    shapes = [tuple(batch.images.shape[2:]) for batch in ranks[0]]
+    assert shapes == [tuple(batch.images.shape[2:]) for batch in ranks[1]]
+    assert {size: shapes.count(size) > 6 for size in sizes} == dict.fromkeys(sizes, True)
+
+
+@dataclass
+class Deadly(ArraySource):
+    """Kills whoever reads image 5, as a crash in a decoder would."""
+
+    def read(self, indices: Tensor, crops: Crops, image_size: tuple[int, int]) -> tuple[Tensor, dict[int, Any]]:
+        for index in indices.tolist():
+            now_reading(f"image {index}")
+            if index == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+        now_reading("")
+        return super().read(indices, crops, image_size)
+
+
+def test_a_worker_that_dies_is_reported_with_the_image_it_was_reading(arrays: ArraySource) -> None:
+    with pytest.raises(UserError, match=r"died .*while it was reading image 5\. .*--resume"):
+        stream(Deadly("deadly", arrays.images), workers=2)
+
+
+def test_other_errors_of_workers_are_not_taken_for_a_death(arrays: ArraySource) -> None:
+    batches = training_batches(
+        arrays, PRESETS["ijepa"], [SIZE], seed=0, batch_size=4, first_step=0, last_step=2, workers=1
+    )
+    with pytest.raises(RuntimeError, match="something else"), batches.deaths_explained():
+        raise RuntimeError("something else")

@@ -359,6 +359,8 @@ def test_a_folder_that_is_complete_or_foreign_is_left_alone(tmp_path: Path) -> N
         pack(source, tmp_path / "foreign", workers=0, console=SILENT)
     with pytest.raises(UserError, match="is a file"):
         pack(source, tmp_path / "foreign/manifest.json", workers=0, console=SILENT)
+    with pytest.raises(UserError, match="Cannot make the folder"):
+        pack(source, tmp_path / "foreign/manifest.json/below", workers=0, console=SILENT)
     assert [path.name for path in (tmp_path / "foreign").iterdir()] == ["manifest.json"]
 
 
@@ -408,9 +410,10 @@ def test_a_strip_too_long_for_jpeg_is_left_out_with_its_size(tmp_path: Path) -> 
 def test_it_ends_with_a_sentence_about_what_was_made(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=200)
     images = torch.zeros(30, 16, 16, 3, dtype=torch.uint8)
-    pack(ArraySource("black", images), tmp_path / "out", images_per_shard=10, workers=0, console=console)
+    out = tmp_path / "[red]"
+    pack(ArraySource("black", images), out, images_per_shard=10, workers=0, console=console)
     said = console.file.getvalue().replace("\n", "")
-    assert said.startswith(f"Packed 30 images into 3 shards in {tmp_path / 'out'} (") and said.endswith("kB).")
+    assert said.startswith(f"Packed 30 images into 3 shards in {out} (") and said.endswith("kB).")
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"quality": 101}, {"images_per_shard": 0}, {"max_skipped": 1.5}])

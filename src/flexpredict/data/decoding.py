@@ -42,6 +42,10 @@ _BUFFER = 2**17
 # What is odd about an image either makes it unreadable, and is then raised, or does not matter.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 _SILENCE = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
+# Pixels that are converted at a time.
+_STRIP = 2**22
+# A progressive JPEG has about ten scans. Each takes as long as decoding the image: thousands are an attack.
+_MOST_SCANS = 200
 # What turns the stored image upright, by EXIF orientation.
 _UPRIGHT: dict[int, Turn] = {
     1: (False, False, False),
@@ -92,7 +96,7 @@ def decode(
     """One crop of an image: 3 H W uint8. `choose_box` is told the height and the width of the image."""
     with _opened(encoded, name) as image:
         if image.format == "TIFF":
-            image.load()  # Which turns it upright.
+            _load_tiff(image)
         height, width = _upright_size(image)
         turn = transposed, mirrored, upended = _turn(image)
         box = _in_stored_image(choose_box(height, width), height, width, turn)
@@ -114,20 +118,21 @@ def image_facts(encoded: Encoded, name: str) -> ImageFacts:
     """What can be told without decoding any pixels."""
     with _opened(encoded, name) as image:
         height, width = _upright_size(image)
-        return ImageFacts(image.format or "array", image.mode, height, width, getattr(image, "n_frames", 1))
+        return ImageFacts(image.format or "array", image.mode, height, width, _frames(image))
 
 
 def upright(encoded: Encoded, name: str, shorter_side: int | None = None) -> Image.Image:
     """The whole image in 8-bit RGB, shrunk (never enlarged) until its shorter side has the given length."""
     with _opened(encoded, name) as image:
         if image.format == "TIFF":
-            image.load()
+            _load_tiff(image)
         turn = _turn(image)
         shrink = min(1.0, (shorter_side or min(image.size)) / min(image.size))
         size = round(image.width * shrink), round(image.height * shrink)
         # Twice the pixels that are needed, as these pictures are to be cropped and resized once more.
         draft = image.draft(None, (2 * size[0], 2 * size[1])) if shrink < 1 else None
-        whole = _rgb(image)
+        image.load()
+        whole = _rgb_crop(image, (0, 0, *image.size), int(min(image.size) / min(size) / 2))
         if whole.size != size:
             box = draft[1] if draft else None
             whole = whole.resize(size, Image.Resampling.BICUBIC, box, reducing_gap=2.0)
@@ -177,7 +182,37 @@ def _identified(file: BinaryIO) -> Image.Image:
         raise _RefusedError(_why_unidentified(file.read(16))) from error
     if image.format == "PNG" and "exif" not in image.info:
         image.info.update(_exif_behind_pixels(file))
+    if image.info.get("progressive"):
+        _refuse_many_scans(file)
     return image
+
+
+def _refuse_many_scans(file: BinaryIO) -> None:
+    position = file.tell()
+    file.seek(0)
+    scans = file.read().count(b"\xff\xda")
+    file.seek(position)
+    if scans > _MOST_SCANS:
+        raise _RefusedError(f"a JPEG of {scans} scans, which would take very long to decode")
+
+
+def _load_tiff(image: Image.Image) -> None:
+    """Which turns it upright. What libtiff has to say of a broken file would go to the terminal, past everybody."""
+    with open(os.devnull, "wb") as nowhere:
+        terminal = os.dup(2)
+        try:
+            os.dup2(nowhere.fileno(), 2)
+            image.load()
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def _frames(image: Image.Image) -> int:
+    try:
+        return getattr(image, "n_frames", 1)
+    except Exception:
+        return 1  # What comes after the first frame may be broken, and is not needed.
 
 
 def _why_unidentified(start: bytes) -> str:
@@ -227,10 +262,22 @@ def _load_crop(image: Image.Image, box: Box, image_size: tuple[int, int]) -> Ten
         edges = (left * scale, top * scale, right * scale, bottom * scale)
         resized = _rgb(image).resize((width, height), Image.Resampling.BILINEAR, edges)
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
-    # The crop is made before any conversion, which then costs less.
-    pixels = torch.from_numpy(np.array(_rgb(image.crop(box)))).permute(2, 0, 1)
+    pixels = torch.from_numpy(np.array(_rgb_crop(image, box, int(reduction / 2)))).permute(2, 0, 1)
     # The same triangle filter as PIL's and as that of `crop_arrays`, in a third of PIL's time.
     return F.interpolate(pixels[None], size=image_size, mode="bilinear", antialias=True)[0]
+
+
+def _rgb_crop(image: Image.Image, box: Box, factor: int) -> Image.Image:
+    """The crop in RGB; a very large one is reduced by a whole factor, strip by strip, as it would fill the memory."""
+    left, top, right, bottom = box
+    if factor < 2 or (right - left) * (bottom - top) <= _STRIP:
+        return _rgb(image.crop(box))  # Cropped before it is converted, which then costs less.
+    rows = max(1, _STRIP // (right - left) // factor) * factor
+    strips = [
+        _rgb(image.crop((left, start, right, min(start + rows, bottom)))).reduce(factor)
+        for start in range(top, bottom, rows)
+    ]
+    return Image.fromarray(np.concatenate([np.asarray(strip) for strip in strips]))
 
 
 def _rgb(image: Image.Image) -> Image.Image:

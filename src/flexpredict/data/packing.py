@@ -75,14 +75,14 @@ def pack(
         try:
             for first in items:
                 number = first.index // images_per_shard
-                shards[number] = write_shard(folder.shard(number), _rest_of_shard(first, items, images_per_shard))
+                shards[number] = write_shard(folder.shard(number), _shard_from(first, items, images_per_shard))
         except KeyboardInterrupt:
             console.print(f"Interrupted. {len(shards):,} shards are finished; run the same again to go on.")
             raise
     tally.require_enough(at_end=True)
     manifest = _manifest(images, size, quality, shards)
     folder.finish(manifest)
-    console.print(_summary(manifest, out), highlight=False)
+    console.print(_summary(manifest, out), highlight=False, markup=False)
     return manifest
 
 
@@ -125,7 +125,7 @@ def _counted(batches: Iterator[Packed], tally: _Tally, progress: PackingProgress
         yield from batch
 
 
-def _rest_of_shard(
+def _shard_from(
     first: PackedImage | LeftOut, items: Iterator[PackedImage | LeftOut], images_per_shard: int
 ) -> Iterator[PackedImage | LeftOut]:
     """Up to the last that belongs there, and not one more: a full shard does not wait for the next to begin."""

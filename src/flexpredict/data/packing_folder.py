@@ -46,7 +46,10 @@ class PackingFolder:
     def begin(self, settings: dict[str, Any]) -> None:
         """Note how the shards are made; or make sure that those there were made in the same way."""
         if not self.settings.is_file():
-            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"Cannot make the folder {self.path}: {error.strerror}. Name another.") from error
             write_text_atomically(self.settings, json.dumps(settings, indent=1) + "\n")
             return
         try:

@@ -31,6 +31,7 @@ _OPENERS: dict[str, Callable[[str, str], Any]] = {
 }
 _WORTH_KEEPING = 10_000
 _LONGEST_LABEL = 64
+_MOST_CLASSES = 1_000_000  # a number beyond is no class, whatever it is
 _LARGEST_IMAGE = 2**30
 
 
@@ -206,7 +207,7 @@ def _why_not(member: Member) -> str | None:
 
 def _label(text: bytes) -> int:
     text = text.strip()
-    return int(text) if text.isdigit() else -1
+    return int(text) if text.isdigit() and int(text) < _MOST_CLASSES else -1
 
 
 def _classes(files: list[str], count: int) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class TarReader:
         while True:
             header = self._read(_BLOCK)
             if len(header) < _BLOCK:
-                if header or (empty and not lost):
+                if not lost and (header or empty):
                     self.damage.append("the archive is cut short" if header else "the file is empty")
                 return
             if header.count(0) == _BLOCK:
