@@ -145,5 +145,5 @@ def test_the_root_itself_must_be_in_reach(tmp_path: Path, monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(UserError, match="Cannot list .*Permission denied"):
+    with pytest.raises(UserError, match=r"Cannot list .*Permission denied"):
         open_folder(tmp_path, lambda found: None)

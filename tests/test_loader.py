@@ -42,7 +42,9 @@ def stream(source: ImageSource, **changes: Any) -> list[Batch]:
 
 def same(one: list[Batch], other: list[Batch]) -> bool:
     return len(one) == len(other) and all(
-        torch.equal(a.images, b.images) and torch.equal(a.indices, b.indices) and [*map(str, a.skipped)] == [*map(str, b.skipped)]
+        torch.equal(a.images, b.images)
+        and torch.equal(a.indices, b.indices)
+        and [*map(str, a.skipped)] == [*map(str, b.skipped)]
         for a, b in zip(one, other, strict=True)
     )
 

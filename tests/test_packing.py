@@ -22,10 +22,10 @@ from torch import Tensor
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.image_source import ArraySource
 from flexpredict.data.manifest import Manifest, verify
-from flexpredict.data.packing import pack
 from flexpredict.data.sources import open_images
 from flexpredict.data.streams import Record
 from flexpredict.errors import UserError
+from flexpredict.packing import pack
 from flexpredict.randomness import uniform
 
 SILENT = Console(quiet=True)

@@ -55,7 +55,9 @@ def taken(stream: ImageStream, consumer: int, consumers: int, count: int, start:
     return list(islice(records, count))
 
 
-@pytest.mark.parametrize(("sizes", "consumers"), [((7, 7, 7, 7), 1), ((5, 1, 9, 3, 8, 2), 4), ((30,), 3), ((9, 4), 3)])
+@pytest.mark.parametrize(
+    ("sizes", "consumers"), [((7, 7, 7, 7), 1), ((5, 1, 9, 3, 8, 2), 4), ((30,), 3), ((9, 4), 3)]
+)
 def test_each_pass_shows_every_image_once_to_one_consumer(sizes: tuple[int, ...], consumers: int) -> None:
     stream = pieces(*sizes)
     shown: dict[int, list[int]] = {0: [], 1: [], 2: []}

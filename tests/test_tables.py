@@ -63,7 +63,7 @@ def test_a_table_that_the_library_wrote_is_read_with_its_classes(tables: Path, n
 
 def test_another_split_is_asked_for_by_name(tables: Path) -> None:
     assert numbers_in(open_source(f"{tables},split=test")) == list(range(100, 104))
-    with pytest.raises(UserError, match="no tables of a split 'tset'.*Did you mean 'test'"):
+    with pytest.raises(UserError, match=r"no tables of a split 'tset'.*Did you mean 'test'"):
         open_source(f"{tables},split=tset")
 
 
@@ -181,7 +181,7 @@ def test_a_full_disk_is_foreseen(tables: Path, monkeypatch: pytest.MonkeyPatch) 
     import shutil
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
-    with pytest.raises(UserError, match="0.0 GB free.*FLEXPREDICT_CACHE.*stream:"):
+    with pytest.raises(UserError, match=r"0.0 GB free.*FLEXPREDICT_CACHE.*stream:"):
         open_source(str(tables))
 
 
@@ -211,7 +211,7 @@ def test_splits_of_a_saved_data_set_are_named(tmp_path: Path) -> None:
     datasets.DatasetDict(splits).save_to_disk(tmp_path / "splits")
     assert numbers_in(open_source(str(tmp_path / "splits"))) == [0, 1, 2, 3]
     assert numbers_in(open_source(f"{tmp_path / 'splits'},split=test")) == [10, 11, 12]
-    with pytest.raises(UserError, match="no split 'tests'.*Did you mean 'test'"):
+    with pytest.raises(UserError, match=r"no split 'tests'.*Did you mean 'test'"):
         open_source(f"{tmp_path / 'splits'},split=tests")
 
 
@@ -238,5 +238,5 @@ def test_what_load_dataset_can_open_can_be_opened_by_name(
 
 def test_a_data_set_that_is_not_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="hf://nobody/nothing .*could not be opened.*Check the name"):
+    with pytest.raises(UserError, match=r"hf://nobody/nothing .*could not be opened.*Check the name"):
         open_images("hf://nobody/nothing:train")

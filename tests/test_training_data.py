@@ -132,7 +132,7 @@ def test_hostile_files_do_not_stop_a_run_and_each_is_listed_once_with_its_reason
     for number in range(100):
         (tmp_path / "data" / "good").mkdir(exist_ok=True)
         picture(number).save(tmp_path / "data" / "good" / f"{number}.png")
-    how = SHORT | {"epochs": 2, "batch_size": 20, "max_skipped": 1.0, "workers": 1}
+    how = SHORT | {"epoch_size": None, "batch_size": 20, "max_skipped": 1.0, "workers": 1}
     assert pretrain(str(tmp_path / "data"), tmp_path / "run", **how).finished
     listed = skipped(tmp_path / "run")
     root = tmp_path / "data" / "hostile"
@@ -151,8 +151,10 @@ def test_too_many_broken_images_stop_the_run_and_it_can_be_told_to_go_on(tmp_pat
     folder.mkdir()
     for number in range(40):
         (folder / f"{number:02}.png").write_bytes(b"broken" if number in (3, 17, 29) else png(number))
-    how = SHORT | {"workers": workers}
-    with pytest.raises(UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*--resume --max_skipped 0\.2"):
+    how = SHORT | {"workers": workers, "epoch_size": None}
+    with pytest.raises(
+        UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*--resume --max_skipped 0\.2"
+    ):
         pretrain(str(folder), tmp_path / "run", **how)
     assert len(skipped(tmp_path / "run")) == 3
     assert pretrain(None, tmp_path / "run", resume=True, max_skipped=0.2).finished
@@ -162,7 +164,7 @@ def test_too_many_broken_images_stop_the_run_and_it_can_be_told_to_go_on(tmp_pat
 def test_what_was_broken_in_the_listing_is_listed_as_well(data: dict[str, Any], tmp_path: Path) -> None:
     shutil.copytree(Path(str(data["shards"])).parent, tmp_path / "shards")
     with (tmp_path / "shards" / "s-000.tar").open("ab") as shard:
-        shard.truncate(2000)
+        shard.truncate(4000)
     pretrain(str(tmp_path / "shards"), tmp_path / "run", **SHORT | {"max_skipped": 0.2})
     assert {Path(name).name for name in skipped(tmp_path / "run")} == {"s-000.tar", "00000.png"}
 
@@ -182,7 +184,7 @@ def test_several_resolutions_and_shapes_are_trained_at_once(data: dict[str, Any]
 
 def test_a_stream_of_unknown_length_needs_to_be_told_its_epoch(data: dict[str, Any], tmp_path: Path) -> None:
     how = {name: value for name, value in SHORT.items() if name != "epoch_size"}
-    with pytest.raises(UserError, match="is not known before.*--epoch_size"):
+    with pytest.raises(UserError, match=r"is not known before.*--epoch_size"):
         pretrain(data["stream"], tmp_path / "run", **how)
     assert pretrain(data["stream"], tmp_path / "run", **how | {"epoch_size": 12}).steps == 4
     with pytest.raises(UserError, match=r"--probe_every .*is a stream.*flexpredict pack"):

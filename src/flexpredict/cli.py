@@ -94,7 +94,7 @@ def _inspect(arguments: list[str]) -> int:
 
 def _pack(arguments: list[str]) -> int:
     from flexpredict.data.manifest import verify
-    from flexpredict.data.packing import pack
+    from flexpredict.packing import pack
 
     parser = _parser(
         "pack",

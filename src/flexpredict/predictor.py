@@ -119,7 +119,6 @@ class Predictor(nn.Module):
         x = block_at(self.blocks[-1], x, slice(context.shape[1], None))
         return self.output(self.norm(x)).view(rows, blocks, length, -1)  # type: ignore[no-any-return]
 
-
     def _positions(self, grid: positions.Grid) -> Tensor:
         """For another grid than its own, sines and cosines are computed anew and learned ones interpolated."""
         if grid == self.grid:

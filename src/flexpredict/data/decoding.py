@@ -133,9 +133,10 @@ def upright(encoded: Encoded, name: str, shorter_side: int | None = None) -> Ima
         draft = image.draft(None, (2 * size[0], 2 * size[1])) if shrink < 1 else None
         image.load()
         whole = _rgb_crop(image, (0, 0, *image.size), int(min(image.size) / min(size) / 2))
-        if whole.size != size:
-            box = draft[1] if draft else None
-            whole = whole.resize(size, Image.Resampling.BICUBIC, box, reducing_gap=2.0)
+        if whole.size != size and draft:
+            whole = whole.resize(size, Image.Resampling.BICUBIC, draft[1])
+        elif whole.size != size:
+            whole = _resized(whole, size)
         whole = whole.copy()  # Of the file that is about to be closed, only the pixels stay.
     whole.info.clear()
     steps = (Image.Transpose.TRANSPOSE, Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM)
@@ -265,6 +266,13 @@ def _load_crop(image: Image.Image, box: Box, image_size: tuple[int, int]) -> Ten
     pixels = torch.from_numpy(np.array(_rgb_crop(image, box, int(reduction / 2)))).permute(2, 0, 1)
     # The same triangle filter as PIL's and as that of `crop_arrays`, in a third of PIL's time.
     return F.interpolate(pixels[None], size=image_size, mode="bilinear", antialias=True)[0]
+
+
+def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """PIL's own bicubic filter, in a third of its time."""
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+    resized = F.interpolate(pixels, size=size[::-1], mode="bicubic", antialias=True)
+    return Image.fromarray(np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy()))
 
 
 def _rgb_crop(image: Image.Image, box: Box, factor: int) -> Image.Image:

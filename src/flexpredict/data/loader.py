@@ -6,11 +6,10 @@ at a position, and the crop made of it, are pure functions of the seed. (Sources
 order of their own: see `stream_loader.py`.)
 """
 
-import re
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -56,7 +55,7 @@ class Batches(Iterator[Batch]):
                 sampler=steps,
                 num_workers=workers,
                 pin_memory=torch.cuda.is_available(),
-                worker_init_fn=_Start(self._board),
+                worker_init_fn=partial(now_reading.begin_worker, self._board),
                 # The DataLoader seeds its workers, who do not care; from the global generator, if it is given none.
                 generator=torch.Generator(),
             )
@@ -75,18 +74,10 @@ class Batches(Iterator[Batch]):
         try:
             yield
         except RuntimeError as error:
-            died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
-            if died is None:
+            explanation = now_reading.explained(error, self._board)
+            if explanation is None:
                 raise
-            image = now_reading.last_read(self._board, int(died.group(1)))
-            signalled = re.search(r"killed by signal: (.+?)\.", str(error))
-            how = f" (killed by signal: {signalled.group(1)})" if signalled else ""
-            raise UserError(
-                f"A process that reads images died{how} "
-                + (f"while it was reading {image}. " if image else "between two images. ")
-                + "Either that file makes a decoder crash: move it away; or memory ran out: use fewer --workers. "
-                "Then go on from the last checkpoint with --resume."
-            ) from error
+            raise UserError(f"{explanation} Then go on from the last checkpoint with --resume.") from error
 
 
 def training_batches(
@@ -213,15 +204,3 @@ class _ByStep(Dataset[Batch | UserError]):
             return self.prepare(step)
         except UserError as error:
             return error
-
-
-@dataclass(frozen=True)
-class _Start:
-    """What a worker does first."""
-
-    board: Tensor
-
-    def __call__(self, worker: int) -> None:
-        # Ctrl-C reaches the workers as well, and each would print a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        now_reading.write_on(self.board, worker)

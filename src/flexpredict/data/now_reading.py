@@ -1,6 +1,8 @@
 """Which image each worker process is reading, kept where it can still be read after the worker has died."""
 
 import os
+import re
+import signal
 
 import numpy as np
 import torch
@@ -20,8 +22,10 @@ def new_board(workers: int) -> Tensor:
     return board
 
 
-def write_on(board: Tensor, worker: int) -> None:
-    """From now on this process is `worker`."""
+def begin_worker(board: Tensor, worker: int) -> None:
+    """What a process that reads images does first: from now on it is `worker`."""
+    # Ctrl-C reaches workers as well, and each would print a traceback: the main process ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     global _mine  # noqa: PLW0603 (a process has one reader)
     line = board[worker].numpy()
     line[_PID] = np.frombuffer(os.getpid().to_bytes(8, "little"), np.uint8)
@@ -33,6 +37,20 @@ def now_reading(name: str) -> None:
     if _mine is not None:
         text = os.fsencode(name)[: _LONGEST - 1] + b"\0"
         _mine[: len(text)] = np.frombuffer(text, np.uint8)
+
+
+def explained(error: RuntimeError, board: Tensor) -> str | None:
+    """How one of a DataLoader's workers died and over which image, if that is what the error is about."""
+    died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
+    if died is None:
+        return None
+    image = last_read(board, int(died.group(1)))
+    signalled = re.search(r"killed by signal: (.+?)\.", str(error))
+    return (
+        f"A process that reads images died{f' ({signalled.group(1)})' if signalled else ''} "
+        + (f"while it was reading {image}. " if image else "between two images. ")
+        + "Either that file makes a decoder crash: move it away; or memory ran out: use fewer --workers."
+    )
 
 
 def last_read(board: Tensor, pid: int) -> str:

@@ -31,7 +31,9 @@ _SCENES = 10_000
 _SHARDS = (".tar", ".tgz", ".gz", ".bz2", ".xz")
 _OPTIONS = ("image", "label", "split", "config", "revision")
 _KINDS = ("scenes", "stream", "pipe")
-_WAYS = "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
+_WAYS = (
+    "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
+)
 
 
 def open_images(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource | ImageStream:

@@ -30,6 +30,10 @@ class Record:
     encoded: Encoded = field(repr=False)
     label: int | None = None
 
+    @property
+    def bytes_in_memory(self) -> int:
+        return self.encoded.nbytes if isinstance(self.encoded, np.ndarray) else len(self.encoded)
+
 
 class ImageStream(Protocol):
     """Images in pieces that are read from beginning to end."""
@@ -125,15 +129,11 @@ def _chunks(
     size = 0
     for entry in records:
         chunk.append(entry)
-        size += 0 if isinstance(entry, UnreadableImage) else _bytes_in(entry[0].encoded)
+        size += 0 if isinstance(entry, UnreadableImage) else entry[0].bytes_in_memory
         if len(chunk) == _SHUFFLED_RECORDS or size >= _SHUFFLED_BYTES:
             yield chunk
             chunk, size = [], 0
     yield chunk
-
-
-def _bytes_in(encoded: Encoded) -> int:
-    return encoded.nbytes if isinstance(encoded, np.ndarray) else len(encoded)
 
 
 @dataclass(eq=False)

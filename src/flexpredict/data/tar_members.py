@@ -42,8 +42,9 @@ class TarReader:
         while True:
             header = self._read(_BLOCK)
             if len(header) < _BLOCK:
-                if not lost and (header or empty):
-                    self.damage.append("the archive is cut short" if header else "the file is empty")
+                if not lost:
+                    # A whole archive ends with blocks of zeros.
+                    self.damage.append("the file is empty" if empty and not header else "the archive is cut short")
                 return
             if header.count(0) == _BLOCK:
                 if not lost:

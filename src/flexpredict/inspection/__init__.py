@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from flexpredict.cores import cores
 from flexpredict.data.augmentation import PRESETS, Augmentation
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.encoded_images import evenly_spaced
@@ -25,10 +25,10 @@ from flexpredict.files import write_atomically, write_text_atomically
 from flexpredict.inspection.contact_sheet import contact_sheet
 from flexpredict.inspection.examination import Findings, examine_source, examine_stream
 from flexpredict.inspection.passing_stream import PassingStream
-from flexpredict.inspection.progress import shown_progress
 from flexpredict.inspection.survey import Survey, duplicate_groups, take_survey
 from flexpredict.inspection.table import print_survey
 from flexpredict.masking import Masking, check_masking
+from flexpredict.progress import Counting
 
 __all__ = ["Survey", "inspect"]
 
@@ -66,7 +66,8 @@ def inspect(
     for name, value, least in (("sample", sample, 1), ("workers", workers, 0), ("patch_size", patch_size, 1)):
         if value is not None and value < least:
             raise UserError(f"{name} is {value}; use at least {least}.")
-    opened = open_images(source) if isinstance(source, str | Sequence) else source
+    with Counting(console, "listing", "images") as counting:
+        opened = open_images(source, counting.add) if isinstance(source, str | Sequence) else source
     # What is wrong with the settings is said now, and not after an hour of decoding.
     image_size, patch_size = _sizes_for_training(opened, image_size, patch_size)
     if image_size is not None and patch_size is not None:
@@ -76,7 +77,7 @@ def inspect(
     except OSError as error:
         raise UserError(f"Cannot make the folder {out}: {error.strerror}. Choose another.") from error
 
-    processes = _cores() if workers is None else workers
+    processes = cores() if workers is None else workers
     seen = _look_at(opened, sample, processes, console)
     if not len(seen.findings.rows):
         raise UserError(f"There are no images in {opened.name}.")
@@ -128,8 +129,8 @@ def _look_at(opened: ImageSource | ImageStream, sample: int | None, workers: int
 
 def _look_at_source(source: ImageSource, sample: int | None, workers: int, console: Console) -> _Seen:
     indices = np.arange(len(source)) if sample is None else np.array(evenly_spaced(len(source), sample))
-    with shown_progress(console, len(indices)) as advance:
-        findings = examine_source(source, indices, workers, advance)
+    with Counting(console, "looking at", "images", len(indices)) as counting:
+        findings = examine_source(source, indices, workers, counting.add)
     duplicates = duplicate_groups(findings)
     return _Seen(
         findings,
@@ -147,8 +148,8 @@ def _look_at_stream(stream: ImageStream, sample: int | None, workers: int, conso
     expected = min((count for count in (sample, stream.length) if count is not None), default=None)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as names_file:
         passing = PassingStream(stream, sample, names_file)
-        with shown_progress(console, expected) as advance:
-            findings = examine_stream(passing, workers, advance)
+        with Counting(console, "looking at", "images", expected) as counting:
+            findings = examine_stream(passing, workers, counting.add)
         duplicates = duplicate_groups(findings)
         names = passing.names(_members(duplicates))
     # A stream that was gone through to its end is no longer of unknown length.
@@ -224,7 +225,3 @@ def _subtitle(survey: Survey) -> str:
     if survey.duplicates.superfluous:
         parts.append(f"superfluous copies: {survey.duplicates.superfluous:,}")
     return " · ".join(parts)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

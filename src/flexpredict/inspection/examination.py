@@ -2,8 +2,6 @@
 
 import hashlib
 import io
-import re
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,12 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from flexpredict.data.decoding import Encoded, UnreadableImage, image_facts, upright
 from flexpredict.data.image_source import ImageSource
-from flexpredict.data.now_reading import last_read, new_board, now_reading, write_on
+from flexpredict.data.now_reading import begin_worker, explained, new_board, now_reading
 from flexpredict.data.streams import Record
 from flexpredict.errors import UserError
 
@@ -152,7 +149,7 @@ def _parcels(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     weight = 0
     for entry in entries:
         parcel.append(entry)
-        weight += len(entry.encoded) if isinstance(entry, Record) and isinstance(entry.encoded, bytes) else 0
+        weight += entry.bytes_in_memory if isinstance(entry, Record) else 0
         if len(parcel) == _AT_ONCE or weight > _BYTES_AT_ONCE:
             yield parcel
             parcel, weight = [], 0
@@ -168,7 +165,7 @@ def _examined(entries: Callable[[Any], Iterable[Entry]], work: Iterable[Any], wo
         batch_size=None,
         sampler=work,
         num_workers=workers,
-        worker_init_fn=partial(_begin, board),
+        worker_init_fn=partial(begin_worker, board),
         generator=torch.Generator(),  # else it would draw a seed, that no worker needs, from the global one
     )
     try:
@@ -177,19 +174,10 @@ def _examined(entries: Callable[[Any], Iterable[Entry]], work: Iterable[Any], wo
                 raise findings
             yield findings
     except RuntimeError as error:
-        died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
-        if died is None:
+        explanation = explained(error, board)
+        if explanation is None:
             raise
-        raise UserError(
-            f"A worker process died while it was reading {last_read(board, int(died.group(1))) or 'images'}. Either"
-            " that makes a decoder crash: move it away; or memory ran out: use fewer --workers."
-        ) from error
-
-
-def _begin(board: Tensor, worker: int) -> None:
-    write_on(board, worker)
-    # Ctrl-C reaches the workers as well, and each would print a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise UserError(explanation) from error
 
 
 def _total(parts: Iterable[Findings], advance: Advance) -> Findings:

@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
+from flexpredict.cores import cores
 from flexpredict.data.augmentation import PRESETS, Augmentation
 from flexpredict.data.sources import ImageSource, ImageStream, is_stream
 from flexpredict.data.streams import stream_sizes
@@ -35,7 +35,8 @@ class Plan:
     recipe: Recipe
     image_sizes: list[tuple[int, int]]
     augmentation: Augmentation
-    samples: int
+    samples: int  # in an epoch
+    images: int | None  # that there are, where that is known
     batch_size: int
     steps: int
     warmup_steps: int
@@ -119,7 +120,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     predictor = recipe.predictor
     dim = predictor.dim or min(384, max(4 * facts.heads, facts.dim // 2 // 4 * 4))
     heads = predictor.heads or max(h for h in range(1, facts.heads + 1) if dim % h == 0)
-    cores = max(1, (os.cpu_count() or 1) // max(1, world_size))
+    cores_each = max(1, cores() // max(1, world_size))
     resolved = dataclasses.replace(
         recipe,
         model=model,
@@ -134,7 +135,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         batch_size=batch_size,
         optimizer=dataclasses.replace(recipe.optimizer, lr=lr, warmup_epochs=warmup),
         precision=recipe.precision or default_precision(device.type),
-        workers=(min(8, cores) if on_gpu else 0) if recipe.workers is None else recipe.workers,
+        workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
         checkpoint_every=recipe.checkpoint_every or min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN))),
     )
     recipe.positions.level(facts.dim)
@@ -143,6 +144,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         image_sizes=image_sizes,
         augmentation=augmentation_of(recipe),
         samples=samples,
+        images=source.length if is_stream(source) else len(source),
         batch_size=batch_size,
         steps=steps,
         warmup_steps=min(round(warmup * samples / batch_size), steps),

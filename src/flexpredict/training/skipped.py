@@ -49,10 +49,13 @@ class SkippedImages:
         self._refuse_too_many(step)
 
     def _refuse_too_many(self, step: int) -> None:
-        limit, images = self._plan.recipe.max_skipped, self._plan.samples
-        tried = min(step * self._plan.batch_size, images)
+        limit, images = self._plan.recipe.max_skipped, self._plan.images
+        # For each that was skipped, another was tried.
+        tried = step * self._plan.batch_size + len(self._known)
+        if images is not None:
+            tried = min(tried, images)
         allowed = limit * tried
-        if tried < images:
+        if tried != images:
             # Of so few, more may be broken by chance than of all: three standard deviations more.
             allowed += 3 * math.sqrt(max(1.0, allowed))
         if len(self._known) > allowed:

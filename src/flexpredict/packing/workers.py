@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -18,10 +17,10 @@ from torch import Tensor
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.image_source import ImageSource
 from flexpredict.data.manifest import SkippedImage
-from flexpredict.data.now_reading import last_read, new_board, now_reading, write_on
-from flexpredict.data.shard_writing import LeftOut, PackedImage, pack_image
+from flexpredict.data.now_reading import begin_worker, last_read, new_board, now_reading
 from flexpredict.data.streams import Record
 from flexpredict.errors import UserError
+from flexpredict.packing.shard_writing import LeftOut, PackedImage, pack_image
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import SynchronizedArray
@@ -123,14 +122,12 @@ _in_this_process: list[Packer] = []
 
 
 def _start_worker(packer: Packer, board: Tensor, pids: "SynchronizedArray[int]") -> None:
-    # Ctrl-C reaches the workers as well, and each would print a traceback: they are stopped by the main process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     with pids.get_lock():
         line = pids[:].index(0)
         pids[line] = os.getpid()
-    write_on(board, line)
+    begin_worker(board, line)
     _in_this_process[:] = [packer]
 
 

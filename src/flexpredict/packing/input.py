@@ -10,9 +10,9 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.encoded_images import evenly_spaced
 from flexpredict.data.image_source import ImageSource
 from flexpredict.data.manifest import SkippedImage
-from flexpredict.data.packing_workers import Batch
 from flexpredict.data.sources import is_stream
 from flexpredict.data.streams import ImageStream, Record
+from flexpredict.packing.workers import Batch
 
 # Images that a worker gets at a time: enough that handing them over costs little, few enough that a small set keeps
 # all workers busy and that Ctrl-C is obeyed at once. Records of a stream are sent to the worker, hence their bound.
@@ -71,16 +71,10 @@ def _stream_batches(stream: ImageStream, images_per_shard: int, finished: Collec
         if index // images_per_shard in finished:
             continue
         batch.append((index, record))
-        size += 0 if isinstance(record, UnreadableImage) else _bytes(record)
+        size += 0 if isinstance(record, UnreadableImage) else record.bytes_in_memory
         end_of_shard = (index + 1) % images_per_shard == 0
         if len(batch) == _IN_BATCH or size >= _BYTES_IN_BATCH or end_of_shard:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _bytes(record: Record) -> int:
-    if isinstance(record.encoded, str):
-        return 0
-    return len(record.encoded) if isinstance(record.encoded, bytes) else record.encoded.nbytes

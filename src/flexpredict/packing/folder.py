@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.data.manifest import Manifest
-from flexpredict.data.shard_writing import ShardRecord
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
+from flexpredict.packing.shard_writing import ShardRecord
 
 _SETTINGS = "pack.json"
 

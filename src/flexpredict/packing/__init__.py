@@ -5,7 +5,6 @@ those that could not be read. Worker processes decode and encode, a few images a
 and writes. A shard that is finished has a record beside it, and a run that was interrupted goes on after those.
 """
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,16 +16,17 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from flexpredict import __version__
+from flexpredict.cores import cores
 from flexpredict.data.image_source import ImageSource
 from flexpredict.data.manifest import MANIFEST, Manifest, SkippedImage
-from flexpredict.data.packing_folder import PackingFolder
-from flexpredict.data.packing_input import PackingInput, packing_input
-from flexpredict.data.packing_progress import PackingProgress
-from flexpredict.data.packing_workers import Packed, Packer, pack_in_order
-from flexpredict.data.shard_writing import LeftOut, PackedImage, ShardRecord, write_shard
 from flexpredict.data.sources import open_images
 from flexpredict.data.streams import ImageStream
 from flexpredict.errors import UserError
+from flexpredict.packing.folder import PackingFolder
+from flexpredict.packing.input import PackingInput, packing_input
+from flexpredict.packing.shard_writing import LeftOut, PackedImage, ShardRecord, write_shard
+from flexpredict.packing.workers import Packed, Packer, pack_in_order
+from flexpredict.progress import Counting
 
 _FEW_SKIPPED = 20
 
@@ -57,7 +57,9 @@ def pack(
     console = console or Console(soft_wrap=True)
     folder = PackingFolder(out)
     folder.require_ours()
-    images = packing_input(open_images(source) if isinstance(source, str | Sequence) else source)
+    with Counting(console, "listing", "images") as counting:
+        opened = open_images(source, counting.add) if isinstance(source, str | Sequence) else source
+    images = packing_input(opened)
     folder.begin({**images.identity(), "size": size, "quality": quality, "images_per_shard": images_per_shard})
     shards = folder.finished_shards()
     tally = _Tally(images.name, max_skipped)
@@ -67,8 +69,8 @@ def pack(
     packer = Packer(images.source, size, quality)
     batches = images.batches(images_per_shard, shards.keys())
     with (
-        closing(pack_in_order(packer, batches, _cores() if workers is None else workers)) as packed,
-        PackingProgress(console, images.length, done_before=tally.images) as progress,
+        closing(pack_in_order(packer, batches, cores() if workers is None else workers)) as packed,
+        Counting(console, "packing", "images", images.length, done=tally.images) as progress,
     ):
         tally.add(len(images.problems), images.problems)
         items = _counted(packed, tally, progress)
@@ -116,12 +118,12 @@ class _Tally:
         return "".join(f" {skipped.name}: {skipped.reason}." for skipped in self.skipped[:3])
 
 
-def _counted(batches: Iterator[Packed], tally: _Tally, progress: PackingProgress) -> Iterator[PackedImage | LeftOut]:
+def _counted(batches: Iterator[Packed], tally: _Tally, progress: Counting) -> Iterator[PackedImage | LeftOut]:
     for batch in batches:
         skipped = [item.skipped for item in batch if isinstance(item, LeftOut)]
         tally.add(len(batch), skipped)
         tally.require_enough()
-        progress.advance(len(batch), len(skipped))
+        progress.add(len(batch), f"{len(tally.skipped):,} unreadable" if tally.skipped else "")
         yield from batch
 
 
@@ -155,10 +157,6 @@ def _summary(manifest: Manifest, out: Path) -> str:
         f"Packed {manifest.images:,} images into {len(manifest.shards):,} shards in {out}"
         f" ({decimal(manifest.bytes)}){skipped}."
     )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check(size: int, quality: int, images_per_shard: int, workers: int | None, max_skipped: float) -> None:
