@@ -24,6 +24,8 @@ bench: install
 	$(BIN)/python benchmarks/stochastic_positions.py
 	$(BIN)/python benchmarks/masking.py
 	$(BIN)/python benchmarks/linear_probe.py
+	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/contexts_per_image.py
 
 install: $(VENV)/installed

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flexpredict.data.sources import ImageSource, ImageStream, is_stream, open_images
 from flexpredict.errors import UserError, printable
@@ -199,7 +199,7 @@ def _announce(console: Console, plan: Plan, fabric: Fabric, model: IJEPA, folder
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
         "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
-    table = Table.grid(padding=(0, 2))
+    table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
     for name, value in rows.items():
         table.add_row(f"[bold]{name}[/bold]", value)
     console.print(table, highlight=False)

@@ -154,7 +154,7 @@ def _manifest(images: PackingInput, size: int, quality: int, shards: dict[int, S
 def _summary(manifest: Manifest, out: Path) -> str:
     skipped = f"; {len(manifest.skipped):,} could not be read, see {MANIFEST} there" if manifest.skipped else ""
     return (
-        f"Packed {manifest.images:,} images into {len(manifest.shards):,} shards in {out}"
+        f"Packed {manifest.images:,} images into {len(manifest.shards):,} shard(s) in {out}"
         f" ({decimal(manifest.bytes)}){skipped}."
     )
 

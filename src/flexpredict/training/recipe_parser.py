@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -85,11 +85,11 @@ def _in_words(message: str) -> str:
 def option_names() -> list[str]:
     """Every option of a recipe, nested ones with dots."""
     names = []
-    for field in dataclasses.fields(Recipe):
-        names.append(field.name)
-        value = getattr(Recipe(), field.name)
-        if dataclasses.is_dataclass(value):
-            names += [f"{field.name}.{inner.name}" for inner in dataclasses.fields(value)]
+    for name, kind in get_type_hints(Recipe).items():
+        names.append(name)
+        for one in (kind, *get_args(kind)):
+            if dataclasses.is_dataclass(one):
+                names += [f"{name}.{inner.name}" for inner in dataclasses.fields(one)]
     return names
 
 
