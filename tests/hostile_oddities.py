@@ -8,7 +8,8 @@ from PIL import Image
 
 def junk_after_the_picture() -> Files:
     junk = random_bytes("junk", 10_000)
-    return {f"junk{suffix}": saved(format) + junk for suffix, format in FORMATS.items()}
+    suffixes = (".jpg", ".png", ".gif", ".webp", ".bmp", ".ppm")
+    return {f"junk{suffix}": saved(FORMATS[suffix]) + junk for suffix in suffixes}
 
 
 def wrong_extension() -> Files:
@@ -26,7 +27,7 @@ def wrong_extension() -> Files:
 
 
 def many_frames() -> Files:
-    frames = [picture(16, 16, seed=index % 7) for index in range(7)] * 20
+    frames = [picture(16, 16, seed=seed) for seed in range(7)] * 20
     formats = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG", ".tif": "TIFF"}
     many = {
         f"140{suffix}": saved(format, frames[0], save_all=True, append_images=frames[1:])

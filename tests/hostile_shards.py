@@ -1,4 +1,4 @@
-"""Tar shards that are damaged or foolish, or of which members are: blocks of 512 bytes, a header before each content."""
+"""Tar shards that are damaged or foolish, or of which members are: headers and contents in blocks of 512 bytes."""
 
 import bz2
 import gzip
@@ -44,9 +44,8 @@ def write_shards(folder: Path) -> list[Hostile]:
     unfinished = {"first.jpg": READABLE, "last.jpg": BROKEN}
     write("last member cut short.tar", first + _member("last.jpg", saved("BMP"))[:1212], unfinished, _CUT_SHORT)
     write("last header cut short.tar", first + second[:100], ("first.jpg",), _CUT_SHORT)
-    write(
-        "long name cut short.tar", first + _header("x", size=300, kind=b"L") + b"n" * 100, ("first.jpg",), _CUT_SHORT
-    )
+    long_name = _header("x", size=300, kind=b"L") + b"n" * 300
+    write("long name cut short.tar", first + long_name[:-200], ("first.jpg",), _CUT_SHORT)
     write("noise at the end.tar", first + random_bytes("end of shard", 3000), ("first.jpg",), _DAMAGED)
     # A reader finds its way back to the next whole header, unless a size leads beyond the end.
     for shard, (damage, reason) in _damaged_headers().items():
@@ -54,8 +53,8 @@ def write_shards(folder: Path) -> list[Hostile]:
     for shard, damage in _sizes_beyond_the_file().items():
         unfinished = {"first.jpg": READABLE, "second.jpg": r"too many"}
         write(shard, first + damage + behind, unfinished, _CUT_SHORT)
-    write("attributes without end.tar", first + _attributes(b"9" * 5000 + b" size=1\n") + second + behind,
-          ("first.jpg", "second.jpg", "behind.jpg"))  # fmt: skip
+    endless = _attributes(b"9" * 5000 + b" size=1\n")
+    write("attributes without end.tar", first + endless + behind, ("first.jpg", "behind.jpg"))
     for shard, content in {
         "text.tar": b"Not found.\n" * 99,
         "nothing.tar": b"",
@@ -90,7 +89,7 @@ def _bad_members() -> dict[str, tuple[bytes, dict[str, str]]]:
         "page.png": (b"<html>404</html>", FOREIGN),
     }
     bad = b"".join(_member(name, content) for name, (content, _) in contents.items()) + _member("first.cls", b"3")
-    kinds = {"link.jpg": b"2", "same.jpg": b"1", "pipe.jpg": b"6", "device.jpg": b"3", "folder.jpg": b"5"}
+    kinds = {"link.jpg": b"2", "same.jpg": b"1", "pipe.jpg": b"6", "device.jpg": b"3"}
     bad += b"".join(_header(name, kind=kind) for name, kind in kinds.items()) + _jpegs("last.jpg")
     fates = {name: reason for name, (_, reason) in contents.items()} | dict.fromkeys(kinds, _NOT_A_FILE)
     labelled = b"".join(_jpegs(f"{n}.jpg") + _member(f"{n}.cls", label) for n, label in enumerate(_LABELS))
@@ -112,9 +111,11 @@ def _damaged_headers() -> dict[str, tuple[bytes, str]]:
         "wrong checksum.tar": (patched(_header("second.jpg", size=100), 148, put=b"000000\0 ") + content, _DAMAGED),
         "size in words.tar": (_header("second.jpg", size=b"very large!!") + content, _NO_SIZE),
         "size below zero.tar": (_header("second.jpg", size=b"\xff" * 12) + content, _NO_SIZE),
+        # In octal digits, as nearly all sizes are.
         "size of minus one.tar": (_header("second.jpg", size=b"-0000000001\0"), _NO_SIZE),
         "size of minus a thousand.tar": (_header("second.jpg", size=b"-0000001750\0"), _NO_SIZE),
         "name of minus a thousand.tar": (_header("second.jpg", size=b"-0000001750\0", kind=b"L"), _NO_SIZE),
+        "attributes of a damaged member.tar": (_attributes(_size(b"512")) + random_bytes("header", 512), _DAMAGED),
         "name of four gigabytes.tar": (_header("second.jpg", size=_binary(2**32), kind=b"L"), r"name"),
     }
 

@@ -11,6 +11,7 @@ from hostile_pieces import BROKEN, FOREIGN, READABLE, Hostile, patched, picture,
 _NO_IMAGE = r"no image|empty"
 _NO_FILE = r"no such file"
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_FEATURES = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
 _GOOD = {"bytes": saved("JPEG"), "path": "good.jpg"}
 
 
@@ -24,7 +25,8 @@ def write_parquet(folder: Path) -> list[Hostile]:
         written.extend(Hostile(f"{name}, {place}", kind, reason) for place, reason in fates.items())
 
     rows = _bad_rows()
-    _write_table(folder / "bad rows.parquet", [row for row, _ in rows])
+    # The first in its folder, and unlike those behind it with names for its classes.
+    _write_table(folder / "bad rows.parquet", [row for row, _ in rows], pa.array([0] * len(rows)), _about(_FEATURES))
     expect("bad rows.parquet", {f"row {number}": reason for number, (_, reason) in enumerate(rows)})
     for name, (labels, about) in _bad_labels().items():
         _write_table(folder / name, [_GOOD] * len(labels), labels, about)
@@ -80,20 +82,22 @@ def _bad_rows() -> list[tuple[dict[str, Any] | None, str]]:
 def _bad_labels() -> dict[str, tuple[pa.Array, str]]:
     """Classes, and what the table says of itself."""
     numbers = pa.array([0, 1])
-    fine = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
     return {
         # One class for each number up to these would be very many.
         "labels that are none.parquet": (pa.array([0, 5_000_000, -7, None, 3]), ""),
-        "labels without a name.parquet": (pa.array([0, 1, 9, -1]), _about(fine)),
+        "labels without a name.parquet": (pa.array([0, 1, 9, -1]), _about(_FEATURES)),
         "labels beyond 63 bits.parquet": (pa.array([0, 2**63 + 1], pa.uint64()), ""),
         "labels with a fraction.parquet": (pa.array([0.5, float("nan")]), ""),
         "labels in lists.parquet": (pa.array([[1], []]), ""),
         "description is no JSON.parquet": (numbers, "{"),
         "description is a list.parquet": (numbers, "[]"),
         "features are a list.parquet": (numbers, _about(["image"])),
-        "names are a number.parquet": (numbers, _about(fine | {"label": {"_type": "ClassLabel", "names": 5}})),
+        "names are a number.parquet": (numbers, _about(_FEATURES | {"label": {"_type": "ClassLabel", "names": 5}})),
         "image is not there.parquet": (numbers, _about({"gone": {"_type": "Image"}})),
-        "label is not there.parquet": (numbers, _about(fine | {"gone": {"_type": "ClassLabel", "names": ["cat"]}})),
+        "label is not there.parquet": (
+            numbers,
+            _about(_FEATURES | {"gone": {"_type": "ClassLabel", "names": ["cat"]}}),
+        ),
         "type is a list.parquet": (numbers, _about({"image": {"_type": ["Image"]}})),
     }
 

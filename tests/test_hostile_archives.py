@@ -1,6 +1,5 @@
 """Whatever shards and tables hold, what is whole in them is read, and all else is reported with its reason."""
 
-import os
 import re
 import signal
 from collections import Counter
@@ -50,7 +49,6 @@ class Found:
     name: str
     reason: str  # empty if it was read
     content: Encoded | None = None
-    label: int | None = None
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +116,16 @@ def test_all_files_together_give_what_each_gives_alone(corpus: Corpus, prefix: s
     assert not _differences(found, corpus.expected_in_order(), corpus.folder)
 
 
+@pytest.mark.parametrize("prefix", ["", "stream:"])
+def test_shards_and_tables_joined_give_what_each_gives_alone(corpora: dict[str, Corpus], prefix: str) -> None:
+    shards, tables = corpora.values()
+    find = _found_in_order if prefix else _found_anywhere
+    found = find([str(shards.folder), f"{prefix}{tables.folder}"])
+    for corpus in (shards, tables):
+        own = [image for image in found if image.name.startswith(str(corpus.folder))]
+        assert not _differences(own, corpus.expected_in_order(), corpus.folder)
+
+
 def test_any_place_and_in_order_give_the_same_images(corpus: Corpus) -> None:
     anywhere, in_order = _found_anywhere(str(corpus.folder)), _found_in_order(f"stream:{corpus.folder}")
     read = [[(image.name, image.content) for image in found if not image.reason] for found in (anywhere, in_order)]
@@ -176,13 +184,13 @@ def test_names_of_members_are_never_taken_for_places(corpora: dict[str, Corpus])
     corpus = corpora["shards"]
     shard, root = corpus.folder / "names that lead outside.tar", corpus.folder.parent
     outside = [hostile.path.partition(".tar/")[2] for hostile in corpus.expected_of(shard.name)]
-    assert any(os.path.isabs(name) for name in outside) and any(name.startswith("..") for name in outside)
+    assert any(Path(name).is_absolute() for name in outside) and any(name.startswith("..") for name in outside)
     before = sorted(root.rglob("*"))
     for prefix, find in (("", _found_anywhere), ("stream:", _found_in_order)):
         found = find(f"{prefix}{shard}")
         assert all(isinstance(image.content, bytes) for image in found) and len(found) == len(outside)
     assert sorted(root.rglob("*")) == before
-    assert not any(Path(name).exists() for name in outside if os.path.isabs(name))
+    assert not any(Path(name).exists() for name in outside if Path(name).is_absolute())
 
 
 def test_training_on_all_of_them_goes_on_and_reports_each_broken_thing(corpus: Corpus) -> None:
@@ -214,7 +222,7 @@ def _unreadable(corpus: Corpus) -> set[str]:
     return {f"{corpus.folder}/{hostile.path}" for hostile in corpus.expected_in_order() if not hostile.readable}
 
 
-def _found_anywhere(uri: str) -> list[Found]:
+def _found_anywhere(uri: str | list[str]) -> list[Found]:
     source = open_source(uri)
     indices = torch.arange(len(source))
     images, failures = source.read(indices, draw_crops(PRESETS["none"], indices), _IMAGE_SIZE)
@@ -230,7 +238,7 @@ def _found_anywhere(uri: str) -> list[Found]:
     return found
 
 
-def _found_in_order(uri: str) -> list[Found]:
+def _found_in_order(uri: str | list[str]) -> list[Found]:
     stream = open_images(uri)
     assert is_stream(stream)
     found = []

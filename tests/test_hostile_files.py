@@ -47,6 +47,7 @@ class Outcome:
 class Watched:
     """What came of the corpus, file by file up to one that ended the process."""
 
+    folder: Path
     corpus: list[Hostile]
     damaged: list[str]
     outcomes: dict[str, Outcome]
@@ -74,7 +75,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     lines = (folder / "outcomes.jsonl").read_text().splitlines()
     outcomes = [Outcome(**json.loads(line)) for line in lines]
     found = {outcome.path: outcome for outcome in outcomes}
-    return Watched(corpus, damaged, found, (folder / "ghostscript ran").exists())
+    return Watched(folder, corpus, damaged, found, (folder / "ghostscript ran").exists())
 
 
 def test_every_file_is_answered_before_long(watched: Watched) -> None:
@@ -135,7 +136,10 @@ def test_postscript_is_not_run(watched: Watched) -> None:
 def test_the_corpus_is_large_varied_and_always_the_same(watched: Watched, tmp_path: Path) -> None:
     assert len(watched.corpus) >= 450 and len({hostile.kind for hostile in watched.corpus}) >= 60
     assert len({hostile.path for hostile in watched.corpus}) == len(watched.corpus)
-    for write in (write_corpus, write_shards, write_parquet):
+    assert write_corpus(tmp_path / "corpus") == watched.corpus
+    corpus = _regular_files(tmp_path / "corpus")
+    assert {path: (watched.folder / path).read_bytes() for path in corpus} == corpus
+    for write in (write_shards, write_parquet):
         once, again = tmp_path / write.__name__ / "once", tmp_path / write.__name__ / "again"
         assert write(once) == write(again)
         assert _regular_files(once) == _regular_files(again)

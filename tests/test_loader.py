@@ -163,16 +163,20 @@ def test_evaluation_shows_every_image_once_in_order_uncut_but_for_its_longer_sid
     folder: ImageSource, arrays: ArraySource, workers: int
 ) -> None:
     batches = list(evaluation_batches(folder, (20, 20), 8, workers=workers))
-    assert [len(images) for images, _ in batches] == [8, 8, 5]
-    assert torch.cat([indices for _, indices in batches]).equal(torch.arange(21))
+    assert [len(batch.images) for batch in batches] == [8, 8, 5]
+    assert torch.cat([batch.indices for batch in batches]).equal(torch.arange(21))
     centre = arrays.images[:21, 2:22].permute(0, 3, 1, 2)
-    assert torch.equal(torch.cat([images for images, _ in batches]), centre)
+    assert torch.equal(torch.cat([batch.images for batch in batches]), centre)
+    part = list(evaluation_batches(folder, (20, 20), 8, first=5, last=15, workers=workers))
+    assert torch.equal(torch.cat([batch.images for batch in part]), centre[5:15])
 
 
 def test_evaluation_does_not_replace_an_unreadable_image_but_names_it(tmp_path: Path, folder: ImageSource) -> None:
     (tmp_path / "05.png").write_bytes(b"broken")
-    with pytest.raises(UserError, match=r"05\.png: not an image.*Mend or remove"):
-        list(evaluation_batches(folder, SIZE, 8))
+    first, second, _ = evaluation_batches(folder, SIZE, 8)
+    assert first.indices.tolist() == [0, 1, 2, 3, 4, 6, 7] and len(first.images) == 7
+    assert [failure.name for failure in first.skipped] == [str(tmp_path / "05.png")]
+    assert len(second.images) == 8 and not second.skipped
 
 
 def test_each_step_has_one_of_the_sizes_on_every_rank(arrays: ArraySource) -> None:

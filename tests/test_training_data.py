@@ -129,7 +129,7 @@ def test_images_of_a_source_are_the_same_however_they_are_stored(data: dict[str,
 def test_hostile_files_do_not_stop_a_run_and_each_is_listed_once_with_its_reason(tmp_path: Path) -> None:
     hostile = write_corpus(tmp_path / "data" / "hostile")
     listed_as_folder = {entry.path for entry in hostile if (tmp_path / "data" / "hostile" / entry.path).is_dir()}
-    for number in range(100):
+    for number in range(400):
         (tmp_path / "data" / "good").mkdir(exist_ok=True)
         picture(number).save(tmp_path / "data" / "good" / f"{number}.png")
     how = SHORT | {"epoch_size": None, "batch_size": 20, "max_skipped": 1.0, "workers": 1}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.encoded_images import EncodedImages
+from flexpredict.data.listing import digest, digest_of, state_of
 
 _FILES_KEPT_OPEN = 128
 
@@ -37,6 +38,10 @@ class ByteRanges(EncodedImages):
         if len(content) < length:
             raise UnreadableImage(self.describe(index), f"cut short: {len(content)} of {length} bytes are there")
         return content
+
+    def fingerprint(self) -> str:
+        places = [digest_of(tensor.numpy()) for tensor in (self.file_of, self.starts, self.lengths)]
+        return digest([*places, *(f"{file} {state_of(file)}" for file in self.files)])
 
 
 def close_files() -> None:

@@ -31,6 +31,9 @@ class EncodedImages(ABC):
     @abstractmethod
     def encoded(self, index: int) -> Encoded: ...
 
+    @abstractmethod
+    def fingerprint(self) -> str: ...
+
     def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
         sizes = []
         for index in evenly_spaced(len(self), sample):

@@ -7,9 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.encoded_images import EncodedImages
-from flexpredict.data.listing import Count, Listing, Names, NamesBuilder, cached_listing, integers
+from flexpredict.data.listing import (
+    Count,
+    Listing,
+    Names,
+    NamesBuilder,
+    cached_listing,
+    digest,
+    digest_of,
+    integers,
+    state_of,
+)
 from flexpredict.errors import UserError
 
 _PHOTOS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".jp2")
@@ -32,6 +44,11 @@ class FolderSource(EncodedImages):
 
     def encoded(self, index: int) -> Encoded:
         return self.describe(index)
+
+    def fingerprint(self) -> str:
+        """By names, sizes and times of all files: their content may be terabytes."""
+        states = np.array([state_of(self.describe(index)) or [0, 0, 0] for index in range(len(self))])
+        return digest([digest_of(self.names.blob.numpy()), digest_of(states)])
 
 
 def open_folder(root: Path, count: Count) -> FolderSource:

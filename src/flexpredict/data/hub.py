@@ -36,6 +36,9 @@ class HubSource(EncodedImages):
         except (OSError, ValueError, UnicodeDecodeError) as error:
             raise UnreadableImage(self.describe(index), str(error)) from error
 
+    def fingerprint(self) -> str:
+        return str(self.dataset._fingerprint)
+
 
 class HubStream(ImageStream):
     """A data set that is downloaded while it is read, and not kept."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import Crops, crop_arrays
 from flexpredict.data.decoding import Encoded, UnreadableImage
+from flexpredict.data.listing import digest, digest_of
 
 
 class ImageSource(Protocol):
@@ -27,6 +28,9 @@ class ImageSource(Protocol):
 
     def encoded(self, index: int) -> Encoded:
         """The image as it is stored: the path or the content of a file, or pixels."""
+
+    def fingerprint(self) -> str:
+        """Another one if images were added, removed or changed."""
 
     def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
         """Height and width of up to `sample` evenly spaced images, without decoding them."""
@@ -56,6 +60,9 @@ class ArraySource:
     def encoded(self, index: int) -> Encoded:
         pixels: Encoded = self.images[index].numpy()
         return pixels
+
+    def fingerprint(self) -> str:
+        return digest_of(self.images.numpy())
 
     def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
         _, height, width, _ = self.images.shape
@@ -87,6 +94,9 @@ class JoinedSource:
     def encoded(self, index: int) -> Encoded:
         source, own = self._locate(index)
         return source.encoded(own)
+
+    def fingerprint(self) -> str:
+        return digest([source.fingerprint() for source in self.sources])
 
     def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
         """From each source as many as its share."""

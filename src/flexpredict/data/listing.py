@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -133,6 +135,13 @@ def _save(path: Path, listing: Listing, started: float) -> None:
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
     except (OSError, UserError):
         return  # no room or no right to keep it: next time it is made again
+
+
+def digest_of(array: NDArray[Any]) -> str:
+    """The same for the values of an array."""
+    total = hashlib.blake2b(str(array.shape).encode(), digest_size=12)
+    total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
 
 
 def digest(parts: Iterable[str]) -> str:

@@ -103,14 +103,24 @@ def training_batches(
 
 
 def evaluation_batches(
-    source: ImageSource, image_size: Size, batch_size: int, *, workers: int = 0
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """All images once, in order, each its largest centred crop: images b 3 H W uint8, indices b int64."""
+    source: ImageSource,
+    image_size: Size,
+    batch_size: int,
+    *,
+    first: int = 0,
+    last: int | None = None,
+    workers: int = 0,
+) -> Batches:
+    """Images first … last - 1 (all by default) once, in order, each its largest centred crop.
+
+    What cannot be read is left out of its batch, and named in `skipped`.
+    """
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}; use at least 1.")
-    steps = range(-(-len(source) // batch_size))
-    for batch in Batches(_ByStep(_EvaluationBatch(source, image_size, batch_size)), steps, workers):
-        yield batch.images, batch.indices
+    last = len(source) if last is None else last
+    return Batches(
+        _ByStep(_EvaluationBatch(source, image_size, batch_size, last)), range(first, last, batch_size), workers
+    )
 
 
 def sample_order(seed: int, length: int, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,14 +194,15 @@ class _EvaluationBatch:
     source: ImageSource
     image_size: Size
     batch_size: int
+    last: int
 
-    def __call__(self, step: int) -> Batch:
-        first = step * self.batch_size
-        indices = torch.arange(first, min(first + self.batch_size, len(self.source)))
+    def __call__(self, first: int) -> Batch:
+        indices = torch.arange(first, min(first + self.batch_size, self.last))
         images, failures = self.source.read(indices, draw_crops(PRESETS["none"], indices), self.image_size)
-        for failure in failures.values():
-            raise UserError(f"Cannot read {failure}. Mend or remove the file, then evaluate again.")
-        return Batch(images, indices)
+        if failures:
+            read = torch.tensor([row for row in range(len(indices)) if row not in failures], dtype=torch.int64)
+            images, indices = images[read], indices[read]
+        return Batch(images, indices, list(failures.values()))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import lzma
 import os
 import subprocess
 import tempfile
+import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ class ShardStream(ImageStream):
                 return
             with cast(BinaryIO, _OPENERS.get(suffix(shard), open)(shard, "rb")) as file:
                 yield from _samples(shard, TarReader(file, seekable=False))
-        except (OSError, EOFError, lzma.LZMAError) as error:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
             yield UnreadableImage(shard, f"cannot be read: {getattr(error, 'strerror', None) or error}")
 
     def _piped(self, shard: str) -> Iterator[Record | UnreadableImage]:

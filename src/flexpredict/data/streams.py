@@ -176,6 +176,8 @@ class SourceAsStream(ImageStream):
         return -(-len(self.source) // _PIECE_OF_SOURCE)
 
     def records(self, piece: int) -> Iterator[Record | UnreadableImage]:
+        if piece == 0:
+            yield from self.source.problems
         labels = self.source.labels
         for index in range(piece * _PIECE_OF_SOURCE, min((piece + 1) * _PIECE_OF_SOURCE, len(self.source))):
             try:

@@ -19,18 +19,28 @@ from torch import Tensor
 
 from flexpredict.data.byte_ranges import ByteRanges, close_files
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.listing import Count, Listing, cache_folder, cached_listing, digest, integers
+from flexpredict.data.listing import (
+    Count,
+    Listing,
+    cache_folder,
+    cached_listing,
+    digest,
+    digest_of,
+    integers,
+    state_of,
+)
 from flexpredict.data.streams import ImageStream, Record
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.files import write_atomically
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Schema
+    from pyarrow import DataType, RecordBatch, Schema
     from pyarrow.parquet import ParquetFile
 
 _IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "picture", "photo", "pixels")
 _LABEL_NAMES = ("label", "labels", "class", "cls", "category", "fine_label", "target")
 _ROWS_AT_ONCE = 256
+_MOST_CLASSES = 1_000_000  # a number beyond is no class, whatever it is
 _NO_IMAGE = "the row holds no image"
 
 
@@ -55,6 +65,11 @@ class TableSource(ByteRanges):
             return _beside(self.tables[int(self.table_of[index])], os.fsdecode(content))
         return content
 
+    def fingerprint(self) -> str:
+        """Not by the unpacked file, which may be made anew from the same tables."""
+        places = digest_of(self.lengths.numpy())
+        return digest([places, *(f"{table} {state_of(table)}" for table in self.tables)])
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -70,11 +85,14 @@ def open_tables(name: str, files: list[str], image: str | None, label: str | Non
     close_files()
     readable, problems = _readable(name, files)
     columns = _columns(readable[0], image, label)
+    readable, others = _with_column(readable, columns.image)
+    problems += others
     places = [*map(os.path.abspath, files), columns.image, columns.label or ""]
     listing = cached_listing("tables", places, lambda: _unpack(readable, columns, count), worth_it=0)
     if not Path(listing.notes["unpacked"]).is_file():  # the cache was half emptied
         listing = _unpack(readable, columns, count)
     tensors, labels = listing.tensors, listing.tensors.get("labels")
+    problems += [UnreadableImage(*problem) for problem in listing.notes["problems"]]
     if not len(tensors["starts"]):
         raise UserError(f"There are no rows in {name}." + (f" {problems[0]}" if problems else ""))
     classes = listing.notes["classes"]
@@ -82,7 +100,7 @@ def open_tables(name: str, files: list[str], image: str | None, label: str | Non
         name=name,
         classes=None if labels is None else tuple(classes or map(str, range(int(labels.max()) + 1))),
         labels=labels,
-        problems=problems + [UnreadableImage(*problem) for problem in listing.notes["problems"]],
+        problems=problems,
         files=[listing.notes["unpacked"]],
         file_of=torch.zeros(1, dtype=torch.int32).expand(len(tensors["starts"])),
         starts=tensors["starts"],
@@ -101,6 +119,8 @@ class TableStream(ImageStream):
         self.name = name
         readable, self._problems = _readable(name, files)
         self._columns = _columns(readable[0], image, label)
+        readable, others = _with_column(readable, self._columns.image)
+        self._problems += others
         self._groups = [(file, group) for file in readable for group in range(_open(file).num_row_groups)]
         self.classes = self._columns.classes
         self.length: int | None = sum(_open(file).metadata.num_rows for file in readable)
@@ -138,6 +158,18 @@ def _readable(name: str, files: list[str]) -> tuple[list[str], list[UnreadableIm
     return tables, problems
 
 
+def _with_column(files: list[str], image: str) -> tuple[list[str], list[UnreadableImage]]:
+    """The tables that have images where the first has them, and what is wrong with the others."""
+    tables, problems = [], []
+    for file in files:
+        schema = _open(file).schema_arrow
+        if image in schema.names and (file == files[0] or _could_hold_images(schema, image)):
+            tables.append(file)
+        else:
+            problems.append(UnreadableImage(file, f"has no images in a column '{image}', as {files[0]} has"))
+    return tables, problems
+
+
 def _open(file: str) -> "ParquetFile":
     try:
         from pyarrow.parquet import ParquetFile
@@ -172,14 +204,14 @@ def _columns(file: str, image: str | None, label: str | None) -> Columns:
         labels = labels or [name for name in schema.names if name.lower() in _LABEL_NAMES]
         label = next((name for name in _LABEL_NAMES if name in labels), labels[0] if labels else None)
     names = features.get(label, {}).get("names") if label else None
-    return Columns(image, label, tuple(names) if names else None)
+    return Columns(image, label, tuple(map(str, names)) if names and isinstance(names, list) else None)
 
 
 def _features(schema: "Schema") -> dict[str, Any]:
     try:
         described = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        return {name: feature for name, feature in described.items() if isinstance(feature, dict)}
-    except (KeyError, ValueError, TypeError):
+        return {name: described[name] for name in schema.names if isinstance(described.get(name), dict)}
+    except (KeyError, ValueError, TypeError, AttributeError):
         return {}
 
 
@@ -188,8 +220,16 @@ def _could_hold_images(schema: "Schema", name: str) -> bool:
 
     kind = schema.field(name).type
     if pa.types.is_struct(kind):
-        return any(kind.field(part).name == "bytes" for part in range(kind.num_fields))
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+        fields = [kind.field(part) for part in range(kind.num_fields)]
+        return any(field.name == "bytes" and _is_bytes(field.type) for field in fields)
+    return _is_bytes(kind)
+
+
+def _is_bytes(kind: "DataType") -> bool:
+    import pyarrow as pa
+
+    # Null: a column of nothing but None, as where all images are named by their paths.
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind))
 
 
 def _rows(
@@ -199,11 +239,11 @@ def _rows(
     table = _open(file)
     first = sum(table.metadata.row_group(before).num_rows for before in range(group))
     last = first + table.metadata.row_group(group).num_rows - 1
-    wanted = [columns.image] if columns.label is None else [columns.image, columns.label]
+    wanted = [name for name in (columns.image, columns.label) if name in table.schema_arrow.names]
     row = first
     try:
         for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=wanted):
-            for encoded, label in zip(_images(batch, columns.image), _labels(batch, columns.label), strict=True):
+            for encoded, label in zip(_images(batch, columns.image), _labels(batch, columns), strict=True):
                 yield row, encoded, label
                 row += 1
     except (OSError, ValueError) as error:
@@ -217,10 +257,15 @@ def _images(batch: "RecordBatch", column: str) -> list[str | bytes | None]:
     return [value or None for value in found]
 
 
-def _labels(batch: "RecordBatch", column: str | None) -> list[int | str | None]:
-    if column is None:
+def _labels(batch: "RecordBatch", columns: Columns) -> list[int | str | None]:
+    if columns.label not in batch.schema.names:
         return [None] * batch.num_rows
-    return [value if isinstance(value, (int, str)) else None for value in batch.column(column).to_pylist()]
+    count = len(columns.classes or ()) or _MOST_CLASSES
+    values = batch.column(columns.label).to_pylist()
+    return [
+        value if isinstance(value, str) or (isinstance(value, int) and 0 <= value < count) else None
+        for value in values
+    ]
 
 
 def _unpack(files: list[str], columns: Columns, count: Count) -> Listing:

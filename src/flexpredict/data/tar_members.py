@@ -12,6 +12,8 @@ _BLOCK = 512
 _SKIPPED_AT_ONCE = 2**20
 # A name or a set of attributes longer than this is not one.
 _LONGEST_NAME = 2**16
+# A size of so many digits is beyond every file, whatever follows; Python refuses to read thousands.
+_MOST_DIGITS = 20
 _FILE_TYPES = (b"0", b"\0", b"7")
 _LONG_NAME, _ATTRIBUTES, _OTHER_HEADERS = b"L", b"x", (b"g", b"K")
 
@@ -40,6 +42,8 @@ class TarReader:
         name, size = None, None  # from a header that says more about the next one
         lost, empty = False, True
         while True:
+            if lost:
+                name, size = None, None  # were said of what is damaged
             header = self._read(_BLOCK)
             if len(header) < _BLOCK:
                 if not lost:
@@ -73,7 +77,8 @@ class TarReader:
                 elif kind == _ATTRIBUTES:
                     attributes = _attributes(data)
                     name = attributes.get(b"path", name)
-                    size = int(attributes[b"size"]) if attributes.get(b"size", b"").isdigit() else size
+                    digits = attributes.get(b"size", b"")[:_MOST_DIGITS]
+                    size = int(digits) if digits.isdigit() else size
                 continue
             is_file = kind in _FILE_TYPES
             own_size = (own_size if size is None else size) if is_file else 0
@@ -101,7 +106,7 @@ class TarReader:
             try:
                 # One byte before the end, as it is possible to seek beyond it.
                 self._file.seek(self._at - 1)
-            except (OSError, OverflowError):
+            except (OSError, OverflowError, ValueError):
                 return False  # a size that no file has
             return bool(self._file.read(1))
         while count > 0:
@@ -125,9 +130,10 @@ def _number(text: bytes) -> int | None:
     if text[0] == 0x80:  # GNU: binary, for sizes of 8 GB and more
         return int.from_bytes(text[1:], "big")
     try:
-        return int(text.strip(b" \0") or b"0", 8)
+        number = int(text.strip(b" \0") or b"0", 8)
     except ValueError:
         return None
+    return number if number >= 0 else None
 
 
 def _name(header: bytes) -> bytes:
@@ -143,7 +149,7 @@ def _attributes(data: bytes) -> dict[bytes, bytes]:
     found = {}
     while data:
         length, _, _ = data.partition(b" ")
-        if not length.isdigit() or not len(length) < int(length) <= len(data):
+        if not length.isdigit() or len(length) > _MOST_DIGITS or not len(length) < int(length) <= len(data):
             break
         key, _, value = data[len(length) + 1 : int(length) - 1].partition(b"=")
         found[key] = value

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.encoded_images import EncodedImages
+from flexpredict.data.listing import digest
 from flexpredict.data.streams import ImageStream, Record
 
 _MOST_KEPT = 48
@@ -31,6 +32,9 @@ class KeptImages(EncodedImages):
 
     def encoded(self, index: int) -> Encoded:
         return self.records[index].encoded
+
+    def fingerprint(self) -> str:
+        return digest([record.name for record in self.records])
 
 
 @dataclass(eq=False)

@@ -1,0 +1,76 @@
+"""Follows the objects of one video: frames through an encoder, labels from patch to patch, masks out."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.davis.index_masks import Mask
+from flexpredict.evaluation.davis.label_maps import to_grid, to_mask
+from flexpredict.evaluation.davis.propagation import Propagation, propagate
+from flexpredict.evaluation.davis.videos import Video
+from flexpredict.evaluation.encoders import FrozenEncoder
+
+_PATCHES_AT_ONCE = 8192  # small frames are encoded several at a time
+
+
+@torch.inference_mode()
+def followed_masks(encoder: FrozenEncoder, video: Video, shorter_side: int, how: Propagation) -> Iterator[Mask]:
+    """Of all frames; the first is the true one."""
+    size = encoded_size(video.size, shorter_side, encoder.patch_size)
+    first = video.mask(0)
+    labels = to_grid(first, video.objects, _grid(encoder, size))
+    yield first
+    for carried in propagate(_features(encoder, video, size), labels, how):
+        yield to_mask(carried, video.objects, video.size)
+
+
+def encoded_size(size: tuple[int, int], shorter_side: int, patch_size: tuple[int, int]) -> tuple[int, int]:
+    """The size, in whole patches, nearest to that of the frames scaled to this shorter side."""
+    scale = shorter_side / min(size)
+    height, width = (
+        max(1, round(side * scale / patch)) * patch for side, patch in zip(size, patch_size, strict=True)
+    )
+    return height, width
+
+
+def check_encoder(encoder: FrozenEncoder, size: tuple[int, int]) -> None:
+    """Refuse an encoder that cannot take frames of this size, before any sequence is begun."""
+    rows, columns = _grid(encoder, size)
+    device = next(encoder.parameters()).device
+    try:
+        with torch.inference_mode():
+            patches = encoder.layers(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))[-1].patches
+    except (RuntimeError, ValueError, AssertionError) as error:  # what the libraries below raise over shapes
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"{encoder.what} cannot encode RGB frames of {size[0]}x{size[1]} pixels: {reason} It must take 3 "
+            f"channels and frames of any size; if only the size is wrong, choose another --height than {min(size)}."
+        ) from error
+    if patches.shape[1] != rows * columns:
+        raise UserError(
+            f"{encoder.what} gives {patches.shape[1]} patches for a frame of {size[0]}x{size[1]} pixels, not the "
+            f"{rows}x{columns} of its patch size: masks cannot be carried from patch to patch."
+        )
+
+
+def _features(encoder: FrozenEncoder, video: Video, size: tuple[int, int]) -> Iterator[Tensor]:
+    """Of each frame, h w D and of length 1."""
+    device, grid = next(encoder.parameters()).device, _grid(encoder, size)
+    at_once = max(1, _PATCHES_AT_ONCE // (grid[0] * grid[1]))
+    for start in range(0, len(video.frames), at_once):
+        numbers = range(start, min(start + at_once, len(video.frames)))
+        images = torch.stack([video.frame(number, size) for number in numbers])
+        patches = encoder.layers(images.to(device))[-1].patches.float()
+        if not torch.isfinite(patches).all():
+            raise UserError(
+                f"{encoder.what} gives NaN or infinity for frames of sequence {video.name} from "
+                f"{video.frame_names[start]} on: it diverged or overflowed (try float32)."
+            )
+        yield from F.normalize(patches, dim=-1).unflatten(1, grid)
+
+
+def _grid(encoder: FrozenEncoder, size: tuple[int, int]) -> tuple[int, int]:
+    return size[0] // encoder.patch_size[0], size[1] // encoder.patch_size[1]

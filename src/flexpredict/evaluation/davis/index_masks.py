@@ -1,0 +1,57 @@
+"""Index masks as PNG files: a pixel holds the number of its object, and a palette gives the number a colour."""
+
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from flexpredict.errors import UserError
+
+Mask: TypeAlias = NDArray[np.uint8]  # H W: 0 for the background, k for object k, VOID for what nobody can tell
+VOID = 255
+
+_MODES = ("P", "L", "1")  # a palette, greyscale, black and white: one number a pixel
+# Colours of PASCAL VOC, which DAVIS uses too: the bits of the number, three at a time from the lowest, become the
+# bits of red, green and blue from the highest. 256 3
+_NUMBERS, _BITS, _CHANNELS = np.arange(256)[:, None, None], np.arange(8)[:, None], np.arange(3)
+PALETTE: NDArray[np.uint8] = (((_NUMBERS >> (3 * _BITS + _CHANNELS) & 1) << 7 - _BITS).sum(axis=1)).astype(np.uint8)
+
+
+def read_mask(path: Path) -> Mask:
+    try:
+        with Image.open(path) as image:
+            _check_mode(image, path)
+            return np.array(image, np.uint8)
+    except (OSError, SyntaxError) as error:  # PIL reports some broken PNGs as errors of syntax
+        raise _unreadable(path, error) from error
+
+
+def read_mask_size(path: Path) -> tuple[int, int]:
+    """Height and width, from the header, which must be that of an index mask."""
+    try:
+        with Image.open(path) as image:
+            _check_mode(image, path)
+            return image.height, image.width
+    except (OSError, SyntaxError) as error:
+        raise _unreadable(path, error) from error
+
+
+def write_mask(mask: Mask, path: Path) -> None:
+    image = Image.fromarray(np.ascontiguousarray(mask, np.uint8))
+    image.putpalette(PALETTE.tobytes())
+    image.save(path, "PNG")
+
+
+def _check_mode(image: Image.Image, path: Path) -> None:
+    if image.mode not in _MODES:
+        raise UserError(
+            f"{path} is an image of mode {image.mode}, not an index mask, in which one number a pixel names the "
+            "object (a PNG with a palette, or 8-bit greyscale). Take the masks as they were published, not converted."
+        )
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    reason = "it is missing" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+    return UserError(f"The mask {path} cannot be read: {reason}. Copy or make it again.")

@@ -1,0 +1,72 @@
+"""A film of a video with its masks laid over it, as an animated GIF or, with ffmpeg, as MP4."""
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.davis.index_masks import PALETTE, Mask
+from flexpredict.files import write_atomically
+
+Format = Literal["gif", "mp4", "none"]
+
+_FRAMES_PER_SECOND = 12
+_OPACITY = 0.5
+
+
+def check_format(overlays: str) -> None:
+    """Refuse, before any work is done, what could not be written after it."""
+    if overlays not in ("gif", "mp4", "none"):
+        raise UserError(f"Overlays can be gif, mp4 or none, not '{overlays}'.")
+    if overlays == "mp4" and shutil.which("ffmpeg") is None:
+        raise UserError("Overlays as mp4 need the program ffmpeg, which is not installed here. Use --overlays gif.")
+
+
+def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path: Path) -> None:
+    """frames: T of H W 3, masks: T of H W. The name of the path ends with the format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pictures = (overlaid(frame, mask) for frame, mask in zip(frames, masks, strict=True))
+    write = _write_gif if path.suffix == ".gif" else _write_mp4
+    write_atomically(path, partial(write, pictures))
+
+
+def overlaid(frame: NDArray[np.uint8], mask: Mask) -> NDArray[np.uint8]:
+    """frame: H W 3, mask: H W -> H W 3: objects in their colours, with an outline."""
+    objects = mask > 0
+    outline = np.zeros(mask.shape, bool)
+    for axis in (0, 1):
+        changes = np.diff(mask.astype(np.int16), axis=axis) != 0
+        before, after = (slice(None, -1), slice(1, None)) if axis == 0 else (np.s_[:, :-1], np.s_[:, 1:])
+        outline[before] |= changes
+        outline[after] |= changes
+    picture = frame.copy()
+    picture[objects] = (1 - _OPACITY) * frame[objects] + _OPACITY * PALETTE[mask[objects]]
+    picture[outline & objects] = 255
+    return picture
+
+
+def _write_gif(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:
+    first, *others = (Image.fromarray(picture) for picture in pictures)
+    duration = round(1000 / _FRAMES_PER_SECOND)
+    first.save(path, "GIF", save_all=True, append_images=others, duration=duration, loop=0)
+
+
+def _write_mp4(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:
+    first = next(pictures)
+    height, width = first.shape[:2]
+    source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {_FRAMES_PER_SECOND} -i -"
+    # H.264 as every player takes it has half the resolution in colour, so sides must be even.
+    target = "-vf crop=trunc(iw/2)*2:trunc(ih/2)*2 -pix_fmt yuv420p -f mp4"
+    command = ["ffmpeg", "-loglevel", "error", "-y", *source.split(), *target.split(), str(path)]
+    film = first.tobytes() + b"".join(picture.tobytes() for picture in pictures)
+    done = subprocess.run(command, input=film, capture_output=True, check=False)
+    if done.returncode:
+        reason = " ".join(done.stderr.decode(errors="replace").split())[-400:]
+        raise UserError(f"ffmpeg could not write {path.name}: {reason} Use --overlays gif.")

@@ -1,0 +1,89 @@
+"""Videos with an index mask for every frame: those of a DAVIS tree, or the built-in scenes set in motion."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from flexpredict.data.decoding import Encoded, UnreadableImage, decode
+from flexpredict.data.scenes import draw_videos
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask
+
+_SCENES = {"count": 8, "size": 96, "frames": 16, "seed": 0}
+FEWEST_FRAMES = 3  # the first and the last are not scored
+_MOST_OBJECTS = 100  # more numbers than this are the greys of a picture
+
+
+@dataclass(frozen=True)
+class Video:
+    """T frames of H x W pixels."""
+
+    name: str
+    size: tuple[int, int]  # H W
+    frame_names: Sequence[str]  # T: "00000", "00001" ...
+    frames: Sequence[Encoded]  # T, or none where there is nothing but masks
+    masks: Sequence[Path | Mask]  # T
+    objects: tuple[int, ...]  # numbers of the objects in the first mask
+    foreground_only: bool = False  # all objects are one, as in DAVIS 2016
+
+    def frame(self, number: int, size: tuple[int, int]) -> Tensor:
+        """3 H W uint8, resized to this height and width."""
+        encoded = self.frames[number]
+        name = encoded if isinstance(encoded, str) else f"{self.name}, frame {self.frame_names[number]}"
+        try:
+            return decode(encoded, name, size, lambda height, width: (0, 0, width, height))
+        except UnreadableImage as error:
+            raise UserError(f"A frame of sequence {self.name} cannot be read: {error}. Copy it again.") from error
+
+    def mask(self, number: int) -> Mask:
+        return _loaded(self.masks[number], self.foreground_only)
+
+
+def open_scene_videos(data: str) -> list[Video]:
+    """data: `scenes`, or `scenes:8,size=96,frames=16,seed=0`."""
+    options = dict(_SCENES)
+    for position, option in enumerate(filter(None, data.partition(":")[2].split(","))):
+        key, equals, value = option.partition("=")
+        if not equals and position == 0:
+            key, value = "count", option
+        if key not in options:
+            raise UserError(
+                f"'{option}' in {data} is not an option of the videos of scenes.{did_you_mean(key, options)} Write "
+                "it like scenes:8,size=96,frames=16,seed=0."
+            )
+        fewest = {"count": 1, "frames": FEWEST_FRAMES}.get(key, 0)
+        if not value.isdecimal() or int(value) < fewest:
+            raise UserError(f"{key} in {data} is '{value}'; it must be a whole number of at least {fewest}.")
+        options[key] = int(value)
+    drawn = draw_videos(
+        np.arange(options["count"]), frames=options["frames"], size=options["size"], seed=options["seed"]
+    )
+    names = [f"{frame:05d}" for frame in range(options["frames"])]
+    size = (options["size"], options["size"])
+    return [
+        Video(f"scene-{number:03d}", size, names, list(images), list(masks), objects_of(masks[0], f"scene {number}"))
+        for number, (images, masks) in enumerate(zip(drawn.images, drawn.masks, strict=True))
+    ]
+
+
+def objects_of(first_mask: Path | Mask, name: str, foreground_only: bool = False) -> tuple[int, ...]:
+    """Numbers of the objects that are to be followed. `name` says whose in the message."""
+    numbers = np.unique(_loaded(first_mask, foreground_only)).tolist()
+    objects = tuple(number for number in numbers if number not in (0, VOID))
+    if not objects:
+        hint = " It holds 0 and 255 only, as in DAVIS 2016: use --year 2016." if VOID in numbers else ""
+        raise UserError(f"There is no object in the first mask of {name}, so there is nothing to follow.{hint}")
+    if len(objects) > _MOST_OBJECTS:
+        raise UserError(
+            f"The first mask of {name} holds {len(objects)} different numbers, so it is a greyscale picture rather "
+            "than a mask that numbers objects. Take the masks as they were published, not converted."
+        )
+    return objects
+
+
+def _loaded(mask: Path | Mask, foreground_only: bool) -> Mask:
+    numbers = read_mask(mask) if isinstance(mask, Path) else mask
+    return np.minimum(numbers, 1) if foreground_only else numbers

@@ -1,0 +1,171 @@
+"""Any encoder, ours or others', behind one face: images in, features of patches and one vector an image out."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from flexpredict.data.pixels import MEAN, STD
+from flexpredict.encoder import Encoder
+from flexpredict.encoder_file import load_encoder
+from flexpredict.errors import UserError, did_you_mean
+
+Pooling = Literal["mean", "class"]
+Which = Literal["target", "context"]
+
+
+class Layer(NamedTuple):
+    """Features after one block."""
+
+    patches: Tensor  # B N D, row by row over the grid
+    class_token: Tensor | None  # B D, where the encoder has one
+
+
+class FrozenEncoder(nn.Module, ABC):
+    """An encoder to be evaluated. It takes images as bytes and normalises them as it was trained with.
+
+    Args:
+        name: as it was asked for.
+        what: what it is, in words.
+        dim: features of the last layer.
+        depth: layers there are.
+        patch_size: pixels a patch, height and width.
+        image_size: that it was trained at; any multiple of the patch size will do.
+        pooling: its own way to make one vector of an image.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        what: str,
+        dim: int,
+        depth: int,
+        patch_size: tuple[int, int],
+        image_size: tuple[int, int],
+        pooling: Pooling,
+        mean: tuple[float, ...] = MEAN,
+        std: tuple[float, ...] = STD,
+    ) -> None:
+        super().__init__()
+        self.name, self.what = name, what
+        self.dim, self.depth = dim, depth
+        self.patch_size, self.image_size = patch_size, image_size
+        self.pooling = pooling
+        self._mean: Tensor
+        self._std: Tensor
+        self.register_buffer("_mean", torch.tensor(mean).view(3, 1, 1) * 255.0, persistent=False)
+        self.register_buffer("_std", torch.tensor(std).view(3, 1, 1) * 255.0, persistent=False)
+
+    @abstractmethod
+    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+        """Of normalised images, the last `count` layers in their order, with the final norm."""
+
+    def layers(self, images: Tensor, count: int = 1) -> list[Layer]:
+        """images: B 3 H W uint8 -> the last `count` layers, the final norm applied to each."""
+        if not 1 <= count <= self.depth:
+            raise UserError(
+                f"Features of the last {count} layers were asked of {self.what}, which has {self.depth}. "
+                f"Ask for 1 to {self.depth}."
+            )
+        self.check_size((images.shape[2], images.shape[3]))
+        return self._layers(self._normalised(images), count)
+
+    def pooled(self, images: Tensor, count: int = 1, pooling: Pooling | None = None) -> Tensor:
+        """One vector an image, of the last `count` layers side by side: B 3 H W uint8 -> B (count·D)."""
+        vectors = [pool(layer, pooling or self.pooling, self.what) for layer in self.layers(images, count)]
+        return torch.cat(vectors, dim=1)
+
+    def check_size(self, image_size: tuple[int, int]) -> None:
+        """Refuse images that patches do not fill."""
+        for side, patch in zip(image_size, self.patch_size, strict=True):
+            if side % patch or side < patch:
+                near = max(patch, round(side / patch) * patch)
+                raise UserError(
+                    f"Images of {image_size[0]}x{image_size[1]} cannot be cut into the {self.patch_size[0]}x"
+                    f"{self.patch_size[1]} patches of {self.what}. Use a multiple, such as --image_size {near}."
+                )
+
+    def fingerprint(self) -> str:
+        """Tells whether two encoders have the same weights."""
+        digest = hashlib.blake2b(f"{type(self).__name__} {self.patch_size} {self.depth}".encode(), digest_size=16)
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        if images.shape[1] != 3:
+            raise UserError(f"{self.what} takes images of 3 channels, not of {images.shape[1]}.")
+        weight_type = next(self.parameters()).dtype
+        return images.float().sub_(self._mean).div_(self._std).to(weight_type)
+
+
+class OwnEncoder(FrozenEncoder):
+    """An encoder that was pre-trained here."""
+
+    def __init__(self, encoder: Encoder, name: str, what: str) -> None:
+        size = (encoder.grid[0] * encoder.patch_size[0], encoder.grid[1] * encoder.patch_size[1])
+        # Nothing in I-JEPA trains a class token to say anything, so patches are averaged even where there is one.
+        super().__init__(name, what, encoder.dim, encoder.depth, encoder.patch_size, size, "mean")
+        self.encoder = encoder
+
+    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+        return [Layer(patches, None) for patches in self.encoder.last_layers(images, count)]
+
+
+def open_encoder(name: str | Path, *, which: Which = "target") -> FrozenEncoder:
+    """The encoder that a name stands for, in evaluation mode.
+
+    - a run folder, or an encoder.safetensors: the *target* encoder, or the context encoder of the last checkpoint
+    - timm:NAME: any model of timm with its pre-trained weights; timm:NAME,pretrained=no for untrained ones
+    - hf:NAME: a vision model of the Hugging Face hub, or a folder in its layout
+    """
+    text = str(name)
+    kind, colon, rest = text.partition(":")
+    if colon and kind in ("timm", "hf"):
+        from flexpredict.evaluation.foreign_encoders import open_hugging_face, open_timm
+
+        return (open_timm if kind == "timm" else open_hugging_face)(text, rest).eval()
+    path = Path(text).expanduser()
+    if not path.exists():
+        hint = did_you_mean(kind, ("timm", "hf")) if colon else ""
+        raise UserError(
+            f"There is no encoder '{text}' (looked for in {Path.cwd()}).{hint} Give a run folder, an "
+            "encoder.safetensors, timm:NAME or hf:NAME."
+        )
+    return _open_own(path, text, which).eval()
+
+
+def pool(layer: Layer, pooling: Pooling, what: str) -> Tensor:
+    """One vector an image: the mean of its patches, or its class token. B N D -> B D."""
+    if pooling == "mean":
+        return layer.patches.float().mean(dim=1)
+    if layer.class_token is None:
+        raise UserError(f"The class token was asked of {what}, which has none to give. Use --pooling mean.")
+    return layer.class_token.float()
+
+
+def _open_own(path: Path, name: str, which: Which) -> OwnEncoder:
+    encoder = load_encoder(path)
+    facts = ""
+    if path.is_dir():
+        state = path / "checkpoints" / "last" / "state.json"
+        step = json.loads(state.read_text()).get("step") if state.is_file() else None
+        facts = f" after step {step:,}" if step is not None else ""
+    if which == "context":
+        weights = path / "checkpoints" / "last" / "model.safetensors"
+        if not weights.is_file():
+            raise UserError(
+                f"The context encoder is in the checkpoints of a run, and there is no {weights}. Leave --which out "
+                "for the target encoder."
+            )
+        with safe_open(weights, framework="pt") as file:
+            prefix = "context_encoder.vit."
+            names = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118 (not a mapping)
+            encoder.vit.load_state_dict({key.removeprefix(prefix): file.get_tensor(key) for key in names})
+    return OwnEncoder(encoder, name, f"{which} encoder of {name}{facts}")

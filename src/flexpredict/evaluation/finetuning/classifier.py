@@ -1,0 +1,142 @@
+"""An encoder with a linear head, all of which is trained."""
+
+import json
+import re
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.encoders import FrozenEncoder, Pooling
+from flexpredict.evaluation.finetuning.layer_decay import block_of
+from flexpredict.files import write_atomically
+from flexpredict.randomness import normal, stream_key, uniform
+
+_HEAD_STD = 2e-5  # MAE's: at first the head sends next to nothing back that would disturb the encoder
+
+
+class Classifier(nn.Module):
+    """Logits of images. The encoder is not copied: training changes it.
+
+    Args:
+        encoder: any; parameters that have no part in its pooled features are taken out of training.
+        classes: names of the classes.
+        pooling: how to make one vector of an image, by default the encoder's own way.
+        image_size: height and width that it is trained at.
+        drop_path: rate of the last block, see `DropPath`.
+        seed: the initial head is a function of it alone.
+    """
+
+    def __init__(
+        self,
+        encoder: FrozenEncoder,
+        classes: tuple[str, ...],
+        pooling: Pooling | None,
+        image_size: tuple[int, int],
+        drop_path: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.classes, self.pooling, self.image_size = encoder, classes, pooling, image_size
+        width = self._try_out()
+        self.head = nn.utils.skip_init(nn.Linear, width, len(classes))  # not from torch's global generator
+        with torch.no_grad():
+            self.head.bias.zero_()
+            numbers = normal(torch.tensor(stream_key(seed, "classifier head")), self.head.weight.numel())
+            self.head.weight.copy_(_HEAD_STD * numbers.view_as(self.head.weight))
+        self._drop_paths = _put_in_drop_paths(encoder, drop_path) if drop_path else []
+
+    def forward(self, images: Tensor, keys: Tensor | None = None) -> Tensor:
+        """images: B 3 H W uint8 -> B C. keys: B random streams, in training, for the branches to leave out."""
+        numbers = None if keys is None or not self._drop_paths else uniform(keys, len(self._drop_paths))
+        for place, drop_path in enumerate(self._drop_paths):
+            drop_path.numbers = None if numbers is None else numbers[:, place]
+        logits: Tensor = self.head(self.encoder.pooled(images, pooling=self.pooling))
+        return logits.float()
+
+    def _try_out(self) -> int:
+        """The width of the features. What has no part in them (mask tokens, other heads) needs no gradient.
+
+        Otherwise several ranks would wait for gradients that never come.
+        """
+        device = next(self.encoder.parameters()).device
+        features = self.encoder.pooled(
+            torch.zeros(1, 3, *self.image_size, dtype=torch.uint8, device=device), pooling=self.pooling
+        )
+        features.sum().backward()
+        for parameter in self.encoder.parameters():
+            parameter.requires_grad_(parameter.grad is not None)
+            parameter.grad = None
+        return features.shape[1]
+
+
+class DropPath(nn.Module):
+    """Leaves a residual branch out for some images of a batch (stochastic depth), by numbers given from outside."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.numbers: Tensor | None = None  # B in [0, 1); without, the branch is always there
+
+    def forward(self, branch: Tensor) -> Tensor:
+        if self.numbers is None:
+            return branch
+        kept = (self.numbers >= self.rate).to(branch.dtype) / (1 - self.rate)
+        return branch * kept.view(-1, *(1 for _ in branch.shape[1:]))
+
+
+def drop_path_places(encoder: nn.Module) -> list[str]:
+    """Modules that stand at the end of a residual branch, where most vision transformers have a place for this."""
+    return [
+        name
+        for name, _ in encoder.named_modules()
+        if re.search(r"\.drop_path\d?$", name) and block_of(name) is not None
+    ]
+
+
+def _put_in_drop_paths(encoder: FrozenEncoder, rate: float) -> list[DropPath]:
+    """As published: the rate rises in a straight line from 0 in the first block to `rate` in the last."""
+    drop_paths = []
+    for name in drop_path_places(encoder):
+        drop_path = DropPath(rate * (block_of(name) or 0) / max(1, encoder.depth - 1))
+        parent, _, attribute = name.rpartition(".")
+        setattr(encoder.get_submodule(parent), attribute, drop_path)
+        drop_paths.append(drop_path)
+    return drop_paths
+
+
+def save_classifier(path: Path, classifier: Classifier) -> None:
+    """Weights of encoder and head, and in the header the names of the classes."""
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in classifier.state_dict().items()}
+    facts = {
+        "encoder": classifier.encoder.name,
+        "classes": classifier.classes,
+        "pooling": classifier.pooling,
+        "image_size": classifier.image_size,
+    }
+    header = {"format": "pt", "flexpredict": json.dumps({"classifier": facts})}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
+
+
+def load_classifier(path: Path, encoder: FrozenEncoder) -> Classifier:
+    """The classifier of a `model.safetensors`; `encoder`, of the kind it was made from, is given its weights."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("flexpredict", "{}")).get("classifier")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} is not a readable classifier: {error}. Give a model.safetensors.") from error
+    if facts is None:
+        raise UserError(f"{path} holds weights, but not of a classifier. Give one that `flexpredict finetune` wrote.")
+    classifier = Classifier(encoder, tuple(facts["classes"]), facts["pooling"], tuple(facts["image_size"]))
+    try:
+        classifier.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise UserError(
+            f"The weights in {path} do not fit {encoder.what}: {str(error).splitlines()[-1].strip()} It was made "
+            f"from {facts['encoder']}."
+        ) from error
+    return classifier.eval()

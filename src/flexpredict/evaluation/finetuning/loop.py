@@ -1,0 +1,117 @@
+"""The loop of fine-tuning, top to bottom."""
+
+import time
+
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+
+from flexpredict.data.loader import training_batches
+from flexpredict.evaluation.finetuning.classifier import Classifier
+from flexpredict.evaluation.finetuning.journal import Journal
+from flexpredict.evaluation.finetuning.labelled_images import LabelledImages
+from flexpredict.evaluation.finetuning.layer_decay import layered_groups
+from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares
+from flexpredict.evaluation.finetuning.settings import Plan
+from flexpredict.evaluation.finetuning.testing import classify
+from flexpredict.randomness import sample_keys, stream_key
+from flexpredict.training.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.training.progress import TrainingProgress
+from flexpredict.training.run_folder import RunFolder
+from flexpredict.training.schedules import warmup_cosine
+from flexpredict.training.signals import stop_on_signal
+from flexpredict.training.skipped import gather
+
+
+def train(
+    fabric: Fabric,
+    plan: Plan,
+    model: Classifier,
+    images: LabelledImages,
+    held_out: LabelledImages | None,
+    folder: RunFolder,
+    progress: TrainingProgress,
+) -> int:
+    """Train from the newest checkpoint in `folder` (or from the start) to the end of the plan; the steps done.
+
+    These are fewer than planned where a signal interrupted the run. The model stays in evaluation mode: what is
+    random here, drop_path and mixup, has keys of its own.
+    """
+    settings, encoder = plan.settings, model.encoder
+    model.to(fabric.device).eval()
+    groups = layered_groups(model, encoder.depth, settings.layer_decay, encoder.what)
+    optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=settings.betas, fused=True)
+    state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
+    first_step: int = state["step"]
+    wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+    journal = Journal(fabric, folder, progress, state)
+    share = plan.batch_size // fabric.world_size
+    rows = torch.arange(fabric.global_rank * share, (fabric.global_rank + 1) * share)  # of the global batch
+    batches = training_batches(
+        images.source,
+        plan.augmentation,
+        [plan.image_size],
+        seed=settings.seed,
+        batch_size=plan.batch_size,
+        first_step=first_step,
+        last_step=plan.steps,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        workers=plan.workers,
+    )
+    done = first_step
+    with stop_on_signal() as stop, batches.deaths_explained():
+        for step in range(first_step, plan.steps):
+            started = time.perf_counter()
+            batch = next(batches)
+            waited = time.perf_counter() - started
+
+            lr = warmup_cosine(
+                step, plan.steps, plan.warmup_steps, settings.start_lr * plan.lr, plan.lr, settings.final_lr * plan.lr
+            )
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["scale"]
+                group["weight_decay"] = settings.weight_decay if group["decays"] else 0.0
+
+            pixels = batch.images.to(fabric.device, non_blocking=True)
+            targets = images.labels[batch.indices].to(fabric.device)
+            if settings.mixup:
+                shares = own_shares(settings.seed, step, rows, settings.mixup).to(fabric.device)
+                pixels, targets = mix_images(pixels, shares), mix_labels(targets, shares, len(images.classes))
+            keys = sample_keys(stream_key(settings.seed, "drop path", step), rows).to(fabric.device)
+
+            logits = wrapped(pixels, keys)
+            loss = F.cross_entropy(logits, targets, label_smoothing=settings.label_smoothing)
+            fabric.backward(loss)
+            if settings.clip_grad is not None:
+                fabric.clip_gradients(
+                    wrapped, wrapped_optimizer, max_norm=settings.clip_grad, error_if_nonfinite=False
+                )
+            wrapped_optimizer.step()
+            wrapped_optimizer.zero_grad()
+
+            done = step + 1
+            journal.step(loss.detach(), batch, waited, time.perf_counter() - started)
+            measured = held_out is not None and plan.epoch_done(done)
+            if measured or plan.log_due(done):
+                record = {"epoch": done * plan.batch_size / plan.samples, "lr": lr}
+                if held_out is not None and measured:
+                    hits = classify(fabric, model, held_out, plan.image_size, share, plan.workers)
+                    record["held_out_accuracy"] = 100 * float(hits.top1.double().mean())
+                journal.write(done, record)
+            # Ranks must agree, and asking each other takes time: only now and then.
+            stopping = (
+                stop.requested
+                if fabric.world_size == 1
+                else plan.log_due(done) and any(gather(fabric, stop.requested))
+            )
+            if stopping or plan.checkpoint_due(done):
+                sums = journal.state(done)
+                if fabric.is_global_zero:
+                    save_checkpoint(folder.checkpoints, done, model, optimizer, sums, keep=False)
+                fabric.barrier()
+            progress.step(done)
+            if stopping:
+                break
+    journal.close()
+    return done
