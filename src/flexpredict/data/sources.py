@@ -104,7 +104,12 @@ def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Cou
     if (folder / SAVED_SPLITS).is_file() or all((folder / name).is_file() for name in SAVED):
         return open_saved(folder, options.get("split"), options)
     try:
-        return open_folder(folder, count)
+        images = open_folder(folder, count)
+        if options:
+            raise UserError(
+                f"{folder} is a folder of image files, for which there is no option {next(iter(options))}."
+            )
+        return images
     except UserError:
         shards = sorted(str(path) for path in folder.iterdir() if suffix(path.name) in _SHARDS)
         if shards:

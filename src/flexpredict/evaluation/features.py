@@ -138,7 +138,7 @@ def cached_features(
             )
             _save(folder, start, part)
     fabric.barrier()
-    parts = [part for start in starts if (part := _load(folder, start)) is not None]
+    parts = [loaded for start in starts if (loaded := _load(folder, start)) is not None]
     features = Features(
         torch.cat([part.vectors for part in parts]),
         torch.cat([part.indices for part in parts]),

@@ -3,8 +3,8 @@
 The contour of an object is made of the pixels whose 2 x 2 block (the pixel, its neighbours to the right, below and
 diagonally below) is partly in the object; at the edge of the image the last row and column are repeated. A contour
 pixel is matched if there is one of the other contour within a disk around it, whose radius is 0.8 % of the image's
-diagonal, rounded up. F is the harmonic mean of the matched shares of the predicted contour (precision) and of the true
-one (recall).
+diagonal, rounded up. F is the harmonic mean of the matched shares of the predicted contour (precision) and of the
+true one (recall).
 
 Contours are thin, so nothing is dilated: they are kept as sorted positions, in which a row of the disk is an interval
 that a binary search tells to be empty or not. All frames and all objects are searched at once.

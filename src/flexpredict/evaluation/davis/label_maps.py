@@ -11,7 +11,7 @@ from flexpredict.evaluation.davis.index_masks import Mask
 
 
 def to_grid(mask: Mask, objects: Sequence[int], grid: tuple[int, int]) -> Tensor:
-    """mask: H W -> h w C, one-hot: 0 is for all that is no object, c for the c-th one. The middle of a patch decides."""
+    """mask: H W -> h w C, one-hot: 0 is for all that is no object, c for the c-th. The middle of a patch decides."""
     rows, columns = (
         ((np.arange(patches) + 0.5) * pixels / patches).astype(int)
         for patches, pixels in zip(grid, mask.shape, strict=True)
@@ -27,6 +27,10 @@ def to_mask(labels: Tensor, objects: Sequence[int], size: tuple[int, int]) -> Ma
     fine = F.interpolate(labels.permute(2, 0, 1)[None], size=size, mode="bilinear", align_corners=False)[0]
     low, high = fine.amin(dim=(1, 2), keepdim=True), fine.amax(dim=(1, 2), keepdim=True)
     stretched = torch.where(high > low, (fine - low) / (high - low).clamp(min=1e-12), fine)
-    winners = stretched.argmax(dim=0).cpu().numpy()
-    mask: Mask = np.array([0, *objects], np.uint8)[winners]
+    # A handful of passes over the image; argmax along the first axis takes many times as long.
+    best, winners = stretched[0], torch.zeros(size, dtype=torch.uint8, device=labels.device)
+    for likelihood, number in zip(stretched[1:], objects, strict=True):
+        winners.masked_fill_(likelihood > best, number)
+        best = torch.maximum(best, likelihood)
+    mask: Mask = winners.cpu().numpy()
     return mask

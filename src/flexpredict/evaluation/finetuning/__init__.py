@@ -26,6 +26,7 @@ from flexpredict.evaluation.finetuning.labelled_images import (
     set_aside,
     with_labels,
 )
+from flexpredict.evaluation.finetuning.layer_decay import layered_groups
 from flexpredict.evaluation.finetuning.loop import train as run_loop
 from flexpredict.evaluation.finetuning.settings import FREE_ON_RESUME, Finetuning, Plan, check_settings, make_plan
 from flexpredict.evaluation.finetuning.testing import Hits, classify
@@ -85,14 +86,18 @@ def finetune(
         "test_images": len(test_images),
         "classes": len(labelled.classes),
     }
+    # Some weights of others are stored in half precision, which holds no small steps.
+    encoder.float().to(fabric.device)
     model = Classifier(
         encoder, labelled.classes, plan.settings.pooling, plan.image_size, plan.drop_path, plan.settings.seed
     )
+    model.to(fabric.device).eval()
+    groups = layered_groups(model, encoder.depth, plan.settings.layer_decay, encoder.what)
     _on_first_rank(fabric, lambda: _prepare(folder, {**facts, **plan.describe()}, resume, overwrite))
     _announce(console, fabric, plan, model, train_images, held_out, test_images, folder, resume)
 
     with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
-        steps = run_loop(fabric, plan, model, train_images, held_out, folder, progress)
+        steps = run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
     if steps < plan.steps:
         saved = f"Stopped at step {steps} of {plan.steps}; everything is saved."
         console.print(f"{saved} Go on with the same command and --resume.", highlight=False)

@@ -1,6 +1,7 @@
 """The loop of fine-tuning, top to bottom."""
 
 import time
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,6 @@ from flexpredict.data.loader import training_batches
 from flexpredict.evaluation.finetuning.classifier import Classifier
 from flexpredict.evaluation.finetuning.journal import Journal
 from flexpredict.evaluation.finetuning.labelled_images import LabelledImages
-from flexpredict.evaluation.finetuning.layer_decay import layered_groups
 from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares
 from flexpredict.evaluation.finetuning.settings import Plan
 from flexpredict.evaluation.finetuning.testing import classify
@@ -27,6 +27,7 @@ def train(
     fabric: Fabric,
     plan: Plan,
     model: Classifier,
+    groups: list[dict[str, Any]],
     images: LabelledImages,
     held_out: LabelledImages | None,
     folder: RunFolder,
@@ -34,12 +35,11 @@ def train(
 ) -> int:
     """Train from the newest checkpoint in `folder` (or from the start) to the end of the plan; the steps done.
 
-    These are fewer than planned where a signal interrupted the run. The model stays in evaluation mode: what is
-    random here, drop_path and mixup, has keys of its own.
+    These are fewer than planned where a signal interrupted the run. groups: the model's parameters, see
+    `layered_groups`. The model is on its device, and in evaluation mode: what is random here, drop_path and mixup,
+    has keys of its own.
     """
-    settings, encoder = plan.settings, model.encoder
-    model.to(fabric.device).eval()
-    groups = layered_groups(model, encoder.depth, settings.layer_decay, encoder.what)
+    settings = plan.settings
     optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=settings.betas, fused=True)
     state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
     first_step: int = state["step"]

@@ -1,0 +1,114 @@
+"""Options that all evaluations share: which encoder, how features are made, where results go."""
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_fabric import Fabric
+from rich.console import Console
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.encoders import FrozenEncoder, open_encoder
+from flexpredict.evaluation.features import Extraction
+from flexpredict.evaluation.probe import Probing, table_rows
+from flexpredict.evaluation.results import Result, append_to_table, print_numbers, write_result
+from flexpredict.training.recipe import parse_image_sizes
+
+ENCODER = "a run folder, an encoder.safetensors, timm:NAME (timm:NAME,pretrained=no untrained), or hf:NAME"
+
+
+@dataclass
+class Bench:
+    """What an evaluation works with."""
+
+    encoder: FrozenEncoder
+    fabric: Fabric
+    console: Console
+
+
+def add_encoder(parser: ArgumentParser) -> None:
+    parser.add_argument("encoder", help=ENCODER)
+    parser.add_argument(
+        "--which", choices=("target", "context"), default="target", help="encoder of a run (default: target)"
+    )
+    parser.add_argument("--accelerator", default="auto", help="'auto', 'cpu', 'cuda' or 'mps'")
+    parser.add_argument("--devices", default="1", help="number of devices that share the work (default: 1)")
+    parser.add_argument("--precision", choices=("32-true", "bf16-mixed"), default="32-true")
+
+
+def add_extraction(parser: ArgumentParser) -> None:
+    parser.add_argument("--layers", type=int, default=1, help="last layers side by side (paper: 1 and 4; default: 1)")
+    parser.add_argument(
+        "--pooling", choices=("mean", "class"), default=None, help="of the patches (default: the encoder's own way)"
+    )
+    parser.add_argument("--image_size", default=None, help="224 or 256x192 (default: what it was trained at)")
+    parser.add_argument("--batch_size", type=int, default=64, help="images at a time (default: 64)")
+    parser.add_argument("--workers", type=int, default=0, help="processes that read images (default: none)")
+
+
+def add_probing(parser: ArgumentParser, labels: str) -> None:
+    parser.add_argument("--labels", type=float, nargs="+", default=None, help=labels)
+    parser.add_argument("--subsets", type=int, default=5, help="draws of each share below 1 (default: 5)")
+    parser.add_argument(
+        "--label_list", type=Path, nargs="+", default=[], help="files that name the images of a subset, one a line"
+    )
+    parser.add_argument("--neighbours", type=int, default=20, help="k of k-NN, 0 for none (default: 20)")
+    parser.add_argument("--l2", type=float, default=None, help="regularisation (default: chosen on training images)")
+    parser.add_argument("--seed", type=int, default=0, help="of the subsets and of what is held out")
+
+
+def add_output(parser: ArgumentParser, out: str) -> None:
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"where to write results (default: {out})")
+    parser.add_argument("--table", type=Path, default=None, help="a CSV to add to, one row an encoder")
+
+
+def bench(options: Namespace) -> Bench:
+    """Open the encoder and start the processes."""
+    if options.devices != "auto" and not str(options.devices).isdecimal():
+        raise UserError(f"devices is '{options.devices}'; give a number, or auto.")
+    devices = options.devices if options.devices == "auto" else int(options.devices)
+    fabric = Fabric(accelerator=options.accelerator, devices=devices)
+    fabric.launch()
+    encoder = open_encoder(options.encoder, which=options.which)
+    console = Console(soft_wrap=True, quiet=not fabric.is_global_zero)
+    console.print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}", highlight=False, markup=False)
+    return Bench(encoder, fabric, console)
+
+
+def extraction(options: Namespace) -> Extraction:
+    return Extraction(
+        layers=options.layers,
+        pooling=options.pooling,
+        image_size=parse_image_sizes(options.image_size)[0] if options.image_size else None,
+        batch_size=options.batch_size,
+        precision=options.precision,
+        workers=options.workers,
+    )
+
+
+def probing(options: Namespace, labels: tuple[float, ...] | None = None) -> Probing:
+    return Probing(
+        labels=tuple(options.labels) if options.labels else labels,
+        subsets=options.subsets,
+        label_lists=tuple(options.label_list),
+        neighbours=options.neighbours,
+        l2=options.l2,
+        seed=options.seed,
+    )
+
+
+def publish(results: list[Result], options: Namespace, place: Bench, title: str) -> None:
+    """Print a table; write a JSON file for each result, and add to the table of all encoders."""
+    if not place.fabric.is_global_zero:
+        return
+    print_numbers(place.console, title, table_rows(results))
+    written = []
+    for result in results:
+        name = "".join(c if c.isalnum() else "-" for c in f"{result.task} {Path(result.data).name}".lower())
+        path = options.out if options.out.suffix == ".json" and len(results) == 1 else options.out / f"{name}.json"
+        write_result(result, path)
+        written.append(str(path))
+        if options.table is not None:
+            append_to_table(result, options.table)
+    also = f" · table: {options.table}" if options.table else ""
+    place.console.print(f"Written: {', '.join(written)}{also}", highlight=False, markup=False)

@@ -1,0 +1,119 @@
+"""CLEVR: how many objects there are, and how far the nearest is, in VTAB's definitions."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from torch import Tensor
+
+from flexpredict.data.folders import FolderSource
+from flexpredict.data.image_source import ArraySource, ImageSource
+from flexpredict.data.listing import NamesBuilder
+from flexpredict.data.scenes import draw_scenes, nearest_bins
+from flexpredict.errors import UserError
+from flexpredict.evaluation.encoders import FrozenEncoder
+from flexpredict.evaluation.features import Extraction
+from flexpredict.evaluation.probe import Probing, probe
+from flexpredict.evaluation.results import Result
+
+Task = Literal["count", "dist"]
+TASKS: tuple[Task, ...] = ("count", "dist")
+
+# Depth of the nearest object, in the scene file's `pixel_coords`: six bins, each with its upper edge.
+_DEPTHS = (8.0, 8.5, 9.0, 9.5, 10.0)
+_DIST_CLASSES = ("to 8.0", "8.0 to 8.5", "8.5 to 9.0", "9.0 to 9.5", "9.5 to 10.0", "beyond 10.0")
+_SCENES = {"train": 5000, "test": 1000}
+
+
+def evaluate_clevr(
+    encoder: FrozenEncoder,
+    data: str,
+    how: Extraction | None = None,
+    probing: Probing | None = None,
+    *,
+    fabric: Fabric | None = None,
+    console: Console | None = None,
+) -> list[Result]:
+    """Linear probes for both tasks, trained on the train split and tested on val (test has no public scenes)."""
+    probing = probing or Probing(labels=(1.0,), neighbours=0)
+    results = []
+    for task in TASKS:
+        train, test = clevr_source(data, "train", task), clevr_source(data, "test", task)
+        results.append(
+            probe(encoder, train, test, how, probing, fabric=fabric, console=console, task=f"clevr {task}")
+        )
+    return results
+
+
+def clevr_source(data: str, split: Literal["train", "test"], task: Task) -> ImageSource:
+    """Images and labels of CLEVR_v1.0 (its val split stands for test), or of the built-in scenes."""
+    if data == "scenes" or data.startswith("scenes:"):
+        return _scenes(data, split, task)
+    folder, name = Path(data).expanduser(), "train" if split == "train" else "val"
+    path = folder / "scenes" / f"CLEVR_{name}_scenes.json"
+    images = folder / "images" / name
+    for needed in (path, images):
+        if not needed.exists():
+            raise UserError(f"{folder} is not CLEVR's folder: there is no {needed}. Give the unpacked CLEVR_v1.0.")
+    try:
+        scenes: list[dict[str, Any]] = json.loads(path.read_bytes())["scenes"]
+        label_of = {scene["image_filename"]: _label(scene, task) for scene in scenes}
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise UserError(
+            f"{path} is not a whole file of CLEVR scenes ({type(error).__name__}: {error}). Each scene needs its "
+            "image_filename and objects with pixel_coords, the third of which is the depth."
+        ) from error
+    names, labels = NamesBuilder(), []
+    missing = [file for file in label_of if not (images / file).is_file()]
+    if missing:
+        raise UserError(f"{len(missing)} images of {path} are not in {images}, for example {missing[0]}.")
+    for file in sorted(label_of):
+        names.append(file.encode())
+        labels.append(label_of[file])
+    if not labels:
+        raise UserError(f"{path} has no scenes.")
+    source = FolderSource(name=str(images), names=names.build())
+    source.classes, source.labels = _numbered(labels, task)
+    return source
+
+
+def _label(scene: dict[str, Any], task: Task) -> int:
+    objects = scene["objects"]
+    if task == "count":
+        return len(objects)
+    return depth_bin([float(thing["pixel_coords"][2]) for thing in objects])
+
+
+def depth_bin(depths: Sequence[float]) -> int:
+    """VTAB's bin of the nearest object; a depth that is an edge belongs to the nearer bin."""
+    return int(np.searchsorted(_DEPTHS, min(depths), side="left"))
+
+
+def _numbered(labels: list[int], task: Task) -> tuple[tuple[str, ...], Tensor]:
+    found = torch.tensor(labels)
+    if task == "dist":
+        return _DIST_CLASSES, found
+    # By name, so that a split in which a number does not occur is numbered like the others.
+    return tuple(f"{count} objects" for count in range(int(found.max()) + 1)), found
+
+
+def _scenes(data: str, split: Literal["train", "test"], task: Task) -> ArraySource:
+    """scenes, or scenes:3000,size=64: so many for training and a fifth for testing."""
+    count, size = _SCENES["train"], 64
+    for position, option in enumerate(filter(None, data.partition(":")[2].split(","))):
+        key, _, value = option.rpartition("=")
+        if not value.isdecimal() or key not in ("", "count", "size") or (key == "" and position):
+            raise UserError(f"'{option}' in {data} is not understood. Write it like scenes:3000,size=64.")
+        count, size = (int(value), size) if key != "size" else (count, int(value))
+    number = count if split == "train" else max(1, count // 5)
+    drawn = draw_scenes(np.arange(number), size=size, split=split)
+    labels = drawn.counts if task == "count" else nearest_bins(drawn.nearest)
+    classes = tuple(
+        f"{label} objects" if task == "count" else f"bin {label}" for label in range(int(labels.max()) + 1)
+    )
+    return ArraySource(f"{data} ({split})", torch.from_numpy(drawn.images), classes, torch.from_numpy(labels))

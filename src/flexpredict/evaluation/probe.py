@@ -1,0 +1,201 @@
+"""`flexpredict probe`: what a linear classifier and nearest neighbours make of frozen features."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from torch import Tensor
+
+from flexpredict.data.image_source import ImageSource
+from flexpredict.errors import UserError
+from flexpredict.evaluation.encoders import FrozenEncoder
+from flexpredict.evaluation.features import Extraction, Features, cached_features
+from flexpredict.evaluation.intervals import mean_and_interval
+from flexpredict.evaluation.knn import knn_accuracy
+from flexpredict.evaluation.labelled import LabelledPair, labelled_pair
+from flexpredict.evaluation.linear import linear_probe
+from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.subsets import label_subset
+
+_USUAL_SHARES = (0.01, 0.1, 1.0)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """Which labels are used, and how.
+
+    Args:
+        labels: shares of the training labels, for example (0.01, 0.1, 1.0); fewer than all are drawn by class (by
+            default these three, but none that is too small to have an image of each class).
+        subsets: how many times each share below 1 is drawn; numbers are means over these, with 95 % intervals.
+        label_lists: text files of image names, one a line, each of which is a subset (as the published 1 % lists).
+        neighbours: k of the k-NN classifier, by cosine similarity, weighted as in DINO's protocol; 0 for none.
+        l2: weight of ‖W‖²/2; by default chosen on held-out training images.
+        seed: of the subsets, and of what is held out.
+    """
+
+    labels: tuple[float, ...] | None = None
+    subsets: int = 5
+    label_lists: tuple[Path, ...] = ()
+    neighbours: int = 20
+    l2: float | None = None
+    seed: int = 0
+
+
+def probe(
+    encoder: FrozenEncoder,
+    train: ImageSource,
+    test: ImageSource,
+    how: Extraction | None = None,
+    probing: Probing | None = None,
+    *,
+    fabric: Fabric | None = None,
+    console: Console | None = None,
+    task: str = "probe",
+) -> Result:
+    """Fit on labels of the training images, measure on all test images. Nothing is chosen on those."""
+    how, probing = how or Extraction(), probing or Probing()
+    fabric, console = fabric or Fabric(accelerator="cpu", devices=1), console or Console(quiet=True)
+    pair = labelled_pair(train, test)
+    # What is wrong with the settings is said before hours of extraction.
+    shares = _shares(pair, probing)
+    lists = [_listed(train, path) for path in probing.label_lists]
+    known = _labelled(cached_features(encoder, train, how, fabric, console), pair.train_labels)
+    asked = _labelled(cached_features(encoder, test, how, fabric, console), pair.test_labels)
+    subsets = {f"linear, {_per_cent(share)} labels": _subsets(known, share, probing) for share in shares}
+    subsets |= {
+        f"linear, {path.name}": [_rows_of(known, chosen)]
+        for path, chosen in zip(probing.label_lists, lists, strict=True)
+    }
+    numbers: dict[str, float] = {}
+    details: dict[str, Any] = {}
+    for name, chosen in subsets.items():
+        fits = [_fit(known, asked, rows, probing) for rows in chosen]
+        mean, half = mean_and_interval([100 * fit["accuracy"] for fit in fits])
+        numbers[name] = mean
+        details[name] = {"mean": mean, "interval_95": half, "subsets": fits}
+    if probing.neighbours:
+        name = f"{probing.neighbours}-NN"
+        accuracy = knn_accuracy(known.vectors, known.labels, asked.vectors, asked.labels, k=probing.neighbours)
+        numbers[name] = 100 * accuracy
+        details[name] = {"mean": numbers[name], "interval_95": None}
+    protocol = {
+        **how.describe(encoder),
+        "encoder": encoder.name,
+        "train": {"data": train.name, "images": len(known.labels), "unreadable": known.unreadable},
+        "test": {"data": test.name, "images": len(asked.labels), "unreadable": asked.unreadable},
+        "classes": len(pair.classes),
+        "standardised": "by mean and deviation of the training features",
+        "l2": "chosen on held-out training images" if probing.l2 is None else probing.l2,
+        "subsets_of_labels": probing.subsets,
+        "seed": probing.seed,
+    }
+    return Result(task, encoder.what, test.name, numbers, protocol, details)
+
+
+@dataclass
+class _Labelled:
+    """Features of the images that could be read and have a label."""
+
+    vectors: Tensor  # n D
+    labels: Tensor  # n
+    indices: Tensor  # n
+    unreadable: int
+
+
+def _labelled(features: Features, labels: Tensor) -> _Labelled:
+    labels = labels[features.indices]
+    has_label = labels >= 0
+    return _Labelled(
+        features.vectors[has_label], labels[has_label], features.indices[has_label], len(features.skipped)
+    )
+
+
+def _shares(pair: LabelledPair, probing: Probing) -> tuple[float, ...]:
+    """The shares of labels to be used; refuses what cannot be done."""
+    labels = pair.train_labels[pair.train_labels >= 0]
+    classes = len(torch.unique(labels))
+    shares = probing.labels
+    if shares is None:
+        shares = tuple(share for share in _USUAL_SHARES if round(share * len(labels)) >= classes)
+    for share in shares:
+        if not 0 < share <= 1:
+            raise UserError(f"labels {share} is not a share of the labels: use 0.01 for 1 %, up to 1.")
+        if round(share * len(labels)) < classes:
+            raise UserError(
+                f"{_per_cent(share)} of the {len(labels):,} labels of {pair.train.name} are"
+                f" {round(share * len(labels))}, fewer than its {classes} classes, and each needs an image. Use more:"
+                f" --labels {min(1.0, _round_up(classes / len(labels))):g}."
+            )
+    if probing.subsets < 1:
+        raise UserError(f"subsets is {probing.subsets}; use at least 1.")
+    if probing.neighbours > len(labels):
+        raise UserError(f"There are {len(labels)} training images, fewer than --neighbours {probing.neighbours}.")
+    return shares
+
+
+def _subsets(known: _Labelled, share: float, probing: Probing) -> list[Tensor]:
+    if share == 1:
+        return [torch.arange(len(known.labels))]
+    # Classes without an image, which a subset cannot have, are left out of the numbering.
+    _, dense = torch.unique(known.labels, return_inverse=True)
+    return [label_subset(dense, share, probing.seed + number) for number in range(probing.subsets)]
+
+
+def _fit(known: _Labelled, asked: _Labelled, rows: Tensor, probing: Probing) -> dict[str, Any]:
+    fitted = linear_probe(
+        known.vectors[rows], known.labels[rows], asked.vectors, asked.labels, l2=probing.l2, seed=probing.seed
+    )
+    return fitted.summary()
+
+
+def _listed(source: ImageSource, path: Path) -> Tensor:
+    """Indices of the images that a text file names, by path or by file name alone."""
+    try:
+        names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Cannot read the list of images {path}: {error}.") from error
+    places: dict[str, int] = {}
+    for index in range(len(source)):
+        described = source.describe(index)
+        places[described] = places[PurePath(described).name] = index
+    missing = [name for name in names if name not in places and PurePath(name).name not in places]
+    if missing or not names:
+        found = f"{len(missing)} of its {len(names)} names are not in {source.name}, for example {missing[0]}"
+        raise UserError(f"{path} does not fit: {found}." if names else f"{path} names no images.")
+    indices = [places.get(name, places.get(PurePath(name).name, -1)) for name in names]
+    return torch.tensor(sorted(set(indices)))
+
+
+def _rows_of(known: _Labelled, indices: Tensor) -> Tensor:
+    return torch.isin(known.indices, indices).nonzero()[:, 0]
+
+
+def _per_cent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def _round_up(share: float) -> float:
+    """To one digit: 0.034 -> 0.04."""
+    unit = 10.0 ** math.floor(math.log10(share))
+    return math.ceil(share / unit) * unit
+
+
+def table_rows(results: Sequence[Result]) -> dict[str, dict[str, str]]:
+    """A line for each result: means, and intervals where there are any."""
+    return {
+        f"{result.encoder}, {result.data}": {
+            name: _with_interval(value, result.details.get(name, {}).get("interval_95"))
+            for name, value in result.numbers.items()
+        }
+        for result in results
+    }
+
+
+def _with_interval(mean: float, half: float | None) -> str:
+    return f"{mean:.2f}" if half is None else f"{mean:.2f} ± {half:.2f}"
