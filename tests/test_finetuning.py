@@ -26,7 +26,7 @@ from flexpredict.evaluation.encoders import FrozenEncoder, OwnEncoder
 from flexpredict.evaluation.finetuning import Finetuning, finetune, load_classifier
 from flexpredict.evaluation.finetuning import loop as loop_module
 from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath
-from flexpredict.evaluation.finetuning.labelled_images import choose, set_aside, with_labels
+from flexpredict.evaluation.labelled_images import choose, set_aside, with_labels
 from flexpredict.evaluation.finetuning.layer_decay import layer_of, layered_groups
 from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares, symmetric_beta
 from flexpredict.evaluation.foreign_encoders import HuggingFaceEncoder, TimmEncoder

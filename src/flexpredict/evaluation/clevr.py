@@ -95,11 +95,11 @@ def depth_bin(depths: Sequence[float]) -> int:
 
 
 def _numbered(labels: list[int], task: Task) -> tuple[tuple[str, ...], Tensor]:
-    found = torch.tensor(labels)
     if task == "dist":
-        return _DIST_CLASSES, found
-    # By name, so that a split in which a number does not occur is numbered like the others.
-    return tuple(f"{count} objects" for count in range(int(found.max()) + 1)), found
+        return _DIST_CLASSES, torch.tensor(labels)
+    # By name: a number may occur in one split and not in the other.
+    counts, numbers = torch.unique(torch.tensor(labels), return_inverse=True)
+    return tuple(f"{count} objects" for count in counts.tolist()), numbers
 
 
 def _scenes(data: str, split: Literal["train", "test"], task: Task) -> ArraySource:
@@ -113,7 +113,8 @@ def _scenes(data: str, split: Literal["train", "test"], task: Task) -> ArraySour
     number = count if split == "train" else max(1, count // 5)
     drawn = draw_scenes(np.arange(number), size=size, split=split)
     labels = drawn.counts if task == "count" else nearest_bins(drawn.nearest)
-    classes = tuple(
-        f"{label} objects" if task == "count" else f"bin {label}" for label in range(int(labels.max()) + 1)
-    )
-    return ArraySource(f"{data} ({split})", torch.from_numpy(drawn.images), classes, torch.from_numpy(labels))
+    if task == "dist":
+        classes, numbers = tuple(f"bin {number}" for number in range(len(_DIST_CLASSES))), torch.from_numpy(labels)
+    else:
+        classes, numbers = _numbered(labels.tolist(), task)
+    return ArraySource(f"{data} ({split})", torch.from_numpy(drawn.images), classes, numbers)

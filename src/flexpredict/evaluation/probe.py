@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +14,10 @@ from torch import Tensor
 from flexpredict.data.image_source import ImageSource
 from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import FrozenEncoder
-from flexpredict.evaluation.features import Extraction, Features, cached_features
+from flexpredict.evaluation.features import Extraction, cached_features
 from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.knn import knn_accuracy
-from flexpredict.evaluation.labelled import LabelledPair, labelled_pair
+from flexpredict.evaluation.labelled_images import LabelledImages, listed, numbered_alike, with_labels
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.results import Result
 from flexpredict.evaluation.subsets import label_subset
@@ -61,15 +61,16 @@ def probe(
     """Fit on labels of the training images, measure on all test images. Nothing is chosen on those."""
     how, probing = how or Extraction(), probing or Probing()
     fabric, console = fabric or Fabric(accelerator="cpu", devices=1), console or Console(quiet=True)
-    pair = labelled_pair(train, test)
+    train_images = with_labels(train, "training")
+    test_images = numbered_alike(with_labels(test, "test"), train_images)
     # What is wrong with the settings is said before hours of extraction.
-    shares = _shares(pair, probing)
-    lists = [_listed(train, path) for path in probing.label_lists]
-    known = _labelled(cached_features(encoder, train, how, fabric, console), pair.train_labels)
-    asked = _labelled(cached_features(encoder, test, how, fabric, console), pair.test_labels)
+    shares = _shares(train_images, probing)
+    lists = [listed(train_images.source, path) for path in probing.label_lists]
+    known = _features(encoder, train_images, how, fabric, console)
+    asked = _features(encoder, test_images, how, fabric, console)
     subsets = {f"linear, {_per_cent(share)} labels": _subsets(known, share, probing) for share in shares}
     subsets |= {
-        f"linear, {path.name}": [_rows_of(known, chosen)]
+        f"linear, {path.name}": [torch.isin(known.indices, chosen).nonzero()[:, 0]]
         for path, chosen in zip(probing.label_lists, lists, strict=True)
     }
     numbers: dict[str, float] = {}
@@ -89,7 +90,7 @@ def probe(
         "encoder": encoder.name,
         "train": {"data": train.name, "images": len(known.labels), "unreadable": known.unreadable},
         "test": {"data": test.name, "images": len(asked.labels), "unreadable": asked.unreadable},
-        "classes": len(pair.classes),
+        "classes": len(torch.unique(known.labels)),
         "standardised": "by mean and deviation of the training features",
         "l2": "chosen on held-out training images" if probing.l2 is None else probing.l2,
         "subsets_of_labels": probing.subsets,
@@ -100,7 +101,7 @@ def probe(
 
 @dataclass
 class _Labelled:
-    """Features of the images that could be read and have a label."""
+    """Features of the images that could be read."""
 
     vectors: Tensor  # n D
     labels: Tensor  # n
@@ -108,17 +109,16 @@ class _Labelled:
     unreadable: int
 
 
-def _labelled(features: Features, labels: Tensor) -> _Labelled:
-    labels = labels[features.indices]
-    has_label = labels >= 0
-    return _Labelled(
-        features.vectors[has_label], labels[has_label], features.indices[has_label], len(features.skipped)
-    )
+def _features(
+    encoder: FrozenEncoder, images: LabelledImages, how: Extraction, fabric: Fabric, console: Console
+) -> _Labelled:
+    found = cached_features(encoder, images.source, how, fabric, console)
+    return _Labelled(found.vectors, images.labels[found.indices], found.indices, len(found.skipped))
 
 
-def _shares(pair: LabelledPair, probing: Probing) -> tuple[float, ...]:
+def _shares(images: LabelledImages, probing: Probing) -> tuple[float, ...]:
     """The shares of labels to be used; refuses what cannot be done."""
-    labels = pair.train_labels[pair.train_labels >= 0]
+    labels = images.labels
     classes = len(torch.unique(labels))
     shares = probing.labels
     if shares is None:
@@ -128,7 +128,7 @@ def _shares(pair: LabelledPair, probing: Probing) -> tuple[float, ...]:
             raise UserError(f"labels {share} is not a share of the labels: use 0.01 for 1 %, up to 1.")
         if round(share * len(labels)) < classes:
             raise UserError(
-                f"{_per_cent(share)} of the {len(labels):,} labels of {pair.train.name} are"
+                f"{_per_cent(share)} of the {len(labels):,} labels of {images.source.name} are"
                 f" {round(share * len(labels))}, fewer than its {classes} classes, and each needs an image. Use more:"
                 f" --labels {min(1.0, _round_up(classes / len(labels))):g}."
             )
@@ -152,28 +152,6 @@ def _fit(known: _Labelled, asked: _Labelled, rows: Tensor, probing: Probing) -> 
         known.vectors[rows], known.labels[rows], asked.vectors, asked.labels, l2=probing.l2, seed=probing.seed
     )
     return fitted.summary()
-
-
-def _listed(source: ImageSource, path: Path) -> Tensor:
-    """Indices of the images that a text file names, by path or by file name alone."""
-    try:
-        names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read the list of images {path}: {error}.") from error
-    places: dict[str, int] = {}
-    for index in range(len(source)):
-        described = source.describe(index)
-        places[described] = places[PurePath(described).name] = index
-    missing = [name for name in names if name not in places and PurePath(name).name not in places]
-    if missing or not names:
-        found = f"{len(missing)} of its {len(names)} names are not in {source.name}, for example {missing[0]}"
-        raise UserError(f"{path} does not fit: {found}." if names else f"{path} names no images.")
-    indices = [places.get(name, places.get(PurePath(name).name, -1)) for name in names]
-    return torch.tensor(sorted(set(indices)))
-
-
-def _rows_of(known: _Labelled, indices: Tensor) -> Tensor:
-    return torch.isin(known.indices, indices).nonzero()[:, 0]
 
 
 def _per_cent(share: float) -> str:

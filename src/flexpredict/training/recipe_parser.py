@@ -60,32 +60,35 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 class friendly_errors:  # noqa: N801 (used like a function)
     """Turn the parser's errors into a `UserError`; where a name is unknown, suggest the nearest."""
 
+    def __init__(self, command: str = "pretrain", settings: type = Recipe) -> None:
+        self.command, self.settings = command, settings
+
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, (ArgumentError, TypeError, ValueError)) and not isinstance(error, UserError):
-            raise UserError(_in_words(str(error))) from error
+            raise UserError(_in_words(str(error), self.command, option_names(self.settings))) from error
 
 
-def _in_words(message: str) -> str:
+def _in_words(message: str, command: str, options: list[str]) -> str:
     message = re.sub(r"\s*\n\s*", " ", message).strip()
     unknown = re.search(r"unrecognized arguments?: --([\w.]+)", message)
     unknown = unknown or re.search(r"(?:does not accept option|Option) '([\w.]+)'", message)
     if unknown is None:
-        return f"{message}. `flexpredict pretrain --help` lists the options."
+        return f"{message}. `flexpredict {command} --help` lists the options."
     name, group = unknown.group(1), re.search(r"Group '([\w.]+)'", message)
     full = f"{group.group(1)}.{name}" if group else name
-    suggestion = did_you_mean(full, option_names()) or did_you_mean(
-        full.split(".")[-1], [option.split(".")[-1] for option in option_names()]
+    suggestion = did_you_mean(full, options) or did_you_mean(
+        full.split(".")[-1], [option.split(".")[-1] for option in options]
     )
-    return f"There is no option '{full}'.{suggestion} `flexpredict pretrain --help` lists them all."
+    return f"There is no option '{full}'.{suggestion} `flexpredict {command} --help` lists them all."
 
 
-def option_names() -> list[str]:
-    """Every option of a recipe, nested ones with dots."""
+def option_names(settings: type = Recipe) -> list[str]:
+    """Every option of a recipe (or of other settings), nested ones with dots."""
     names = []
-    for name, kind in get_type_hints(Recipe).items():
+    for name, kind in get_type_hints(settings).items():
         names.append(name)
         for one in (kind, *get_args(kind)):
             if dataclasses.is_dataclass(one):

@@ -19,17 +19,17 @@ from flexpredict.data.image_source import ImageSource
 from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import FrozenEncoder
 from flexpredict.evaluation.finetuning.classifier import Classifier, load_classifier, save_classifier
-from flexpredict.evaluation.finetuning.labelled_images import (
+from flexpredict.evaluation.finetuning.layer_decay import layered_groups
+from flexpredict.evaluation.finetuning.loop import train as run_loop
+from flexpredict.evaluation.finetuning.settings import FREE_ON_RESUME, Finetuning, Plan, check_settings, make_plan
+from flexpredict.evaluation.finetuning.testing import Hits, classify
+from flexpredict.evaluation.labelled_images import (
     LabelledImages,
     choose,
     numbered_alike,
     set_aside,
     with_labels,
 )
-from flexpredict.evaluation.finetuning.layer_decay import layered_groups
-from flexpredict.evaluation.finetuning.loop import train as run_loop
-from flexpredict.evaluation.finetuning.settings import FREE_ON_RESUME, Finetuning, Plan, check_settings, make_plan
-from flexpredict.evaluation.finetuning.testing import Hits, classify
 from flexpredict.evaluation.results import Result, print_numbers, write_result
 from flexpredict.training.plan import default_precision
 from flexpredict.training.progress import TrainingProgress

@@ -10,10 +10,10 @@ from lightning_fabric import Fabric
 from flexpredict.data.loader import training_batches
 from flexpredict.evaluation.finetuning.classifier import Classifier
 from flexpredict.evaluation.finetuning.journal import Journal
-from flexpredict.evaluation.finetuning.labelled_images import LabelledImages
 from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares
 from flexpredict.evaluation.finetuning.settings import Plan
 from flexpredict.evaluation.finetuning.testing import classify
+from flexpredict.evaluation.labelled_images import LabelledImages
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.training.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.training.progress import TrainingProgress

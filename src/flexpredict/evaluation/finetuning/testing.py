@@ -10,7 +10,7 @@ from torch import Tensor
 from flexpredict.data.loader import evaluation_batches
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import Classifier
-from flexpredict.evaluation.finetuning.labelled_images import LabelledImages
+from flexpredict.evaluation.labelled_images import LabelledImages
 from flexpredict.progress import Counting
 from flexpredict.training.skipped import gather
 

@@ -47,28 +47,24 @@ def numbered_alike(test: LabelledImages, train: LabelledImages) -> LabelledImage
     """`test` with the class numbers of `train`, found by the names of the classes."""
     if len(train.classes) < 2:
         raise UserError(f"{train.source.name} has one class only, {train.classes[0]}: at least 2 are needed.")
-    in_train, in_test = set(train.classes), set(test.classes)
-    strange = [name for name in test.classes if name not in in_train]
-    missing = [name for name in train.classes if name not in in_test]
-    if strange or missing:
-        parts = []
-        if strange:
-            parts.append(f"only the test images have {_some(strange)}{did_you_mean(strange[0], train.classes)}")
-        if missing:
-            parts.append(f"only the training images have {_some(missing)}")
+    used = {test.classes[number] for number in torch.unique(test.labels).tolist()}
+    known = {train.classes[number] for number in torch.unique(train.labels).tolist()}
+    strange = [name for name in test.classes if name in used and name not in known]
+    if strange:
         raise UserError(
-            f"{train.source.name} and {test.source.name} do not have the same classes: {'; '.join(parts)}. Name them "
-            "alike, or leave out what one of them lacks."
+            f"{len(strange)} of the {len(used)} classes of {test.source.name} have no image in {train.source.name}:"
+            f" {_some(strange)}.{did_you_mean(strange[0], train.classes)} Nothing can be right about them: name the"
+            " classes alike, or leave these out."
         )
     number_of = {name: number for number, name in enumerate(train.classes)}
-    renumbered = torch.tensor([number_of[name] for name in test.classes])
+    renumbered = torch.tensor([number_of.get(name, -1) for name in test.classes])
     return LabelledImages(test.source, renumbered[test.labels], train.classes)
 
 
 def choose(images: LabelledImages, image_list: str | None, fraction: float, seed: int) -> LabelledImages:
     """Those named in the file `image_list`, or all; and of these a stratified `fraction`."""
     if image_list is not None:
-        images = images.subset(_listed(images.source, Path(image_list)))
+        images = images.subset(listed(images.source, Path(image_list)))
         _check_classes(images, f"among those listed in {image_list}")
     _check_classes(images, f"in {images.source.name}")
     if not 0 < fraction < 1:  # what is out of range is refused with the other settings
@@ -105,7 +101,7 @@ def _check_classes(images: LabelledImages, where: str) -> None:
         )
 
 
-def _listed(source: ImageSource, path: Path) -> Tensor:
+def listed(source: ImageSource, path: Path) -> Tensor:
     """Indices of the images that a text file names, one a line, with as much of the path as tells them apart."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,53 @@
+"""`flexpredict finetune`."""
+
+import dataclasses
+from pathlib import Path
+
+from jsonargparse import ArgumentParser
+
+from flexpredict.commands import SOURCE
+from flexpredict.commands.evaluation_options import ENCODER
+from flexpredict.data.sources import open_source
+from flexpredict.evaluation.encoders import open_encoder
+from flexpredict.evaluation.finetuning import Finetuning, finetune
+from flexpredict.evaluation.results import append_to_table
+from flexpredict.training.recipe_parser import friendly_errors
+
+
+def run(arguments: list[str]) -> int:
+    parser = ArgumentParser(
+        prog="flexpredict finetune",
+        usage="flexpredict finetune RUN --train DATA --test DATA --out FOLDER [OPTIONS]",
+        description="Train all weights of an encoder, and a linear head, on labelled images; test once, at the end. "
+        "The paper's Table 5 is --fraction 0.01.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("encoder", help=ENCODER)
+    parser.add_argument("--which", choices=("target", "context"), default="target", help="encoder of a run")
+    parser.add_argument("--train", required=True, help=f"labelled images: {SOURCE}")
+    parser.add_argument("--test", required=True, help="the same, of the same classes")
+    parser.add_argument("--out", type=Path, default=Path("runs/finetune"), help="the folder to make")
+    parser.add_argument("--table", type=Path, default=None, help="a CSV to add to, one row an encoder")
+    parser.add_argument("--resume", action="store_true", help="continue the interrupted run in --out")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    parser.add_class_arguments(Finetuning)
+    with friendly_errors("finetune", Finetuning):
+        built = parser.instantiate(parser.parse_args(arguments))
+        settings = Finetuning(**{field.name: built[field.name] for field in dataclasses.fields(Finetuning)})
+    encoder = open_encoder(built.encoder, which=built.which)
+    print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}")
+    result = finetune(
+        encoder,
+        open_source(built.train),
+        open_source(built.test),
+        built.out,
+        settings,
+        resume=built.resume,
+        overwrite=built.overwrite,
+    )
+    if result is None:
+        return 130
+    if built.table is not None:
+        append_to_table(result, built.table)
+    return 0
