@@ -154,7 +154,8 @@ def _write_masks(video: Video, masks: Sequence[Mask], folder: Path) -> None:
 def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], console: Console) -> None:
     """Those that are not there yet."""
     missing = {path: video for path, video in films.items() if not path.is_file()}
-    with Counting(console, "writing overlays", "videos", len(missing)) as counting:
+    total = sum(len(video.frames) for video in missing.values())
+    with Counting(console, "writing overlays", "frames", total) as counting:
         for path, video in missing.items():
             scale = min(1.0, _FILM_SIDE / min(video.size))
             size = height, width = round(video.size[0] * scale), round(video.size[1] * scale)
@@ -165,7 +166,7 @@ def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], conso
                 for mask in read_prediction(folders[video.name], video, numbers)
             )
             overlay.write_film(frames, masks, path)
-            counting.add(1, video.name)
+            counting.add(len(video.frames), video.name)
 
 
 def _scored(result: Result, videos: Sequence[Video], masks: Path, out: Path, console: Console) -> Result:

@@ -1,0 +1,118 @@
+"""`flexpredict evaluate clevr` and `flexpredict evaluate davis`."""
+
+from pathlib import Path
+
+from flexpredict.commands import command_parser
+from flexpredict.commands.evaluation_options import (
+    ENCODER,
+    add_encoder,
+    add_extraction,
+    add_output,
+    add_probing,
+    bench,
+    extraction,
+    probing,
+    publish,
+)
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.evaluation.clevr import evaluate_clevr
+from flexpredict.evaluation.davis import evaluate_davis, score_masks
+from flexpredict.evaluation.results import append_to_table
+
+_USAGE = """\
+usage: flexpredict evaluate TASK RUN --data DATA [OPTIONS]
+
+tasks:
+  clevr   count objects and tell how far the nearest is   flexpredict evaluate clevr RUN --data CLEVR_v1.0
+  davis   follow objects through videos                   flexpredict evaluate davis RUN --data DAVIS
+
+RUN is {encoder}.
+`--data scenes` tries either on the built-in scenes. `flexpredict evaluate TASK --help` explains a task.
+"""
+
+
+def run(arguments: list[str]) -> int:
+    tasks = {"clevr": _clevr, "davis": _davis}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE.format(encoder=ENCODER), end="")
+        return 0
+    if arguments[0] not in tasks:
+        raise UserError(
+            f"There is no task '{arguments[0]}' to evaluate.{did_you_mean(arguments[0], tasks)} The tasks are clevr and "
+            "davis; classification is `flexpredict probe`."
+        )
+    return tasks[arguments[0]](arguments[1:])
+
+
+def _clevr(arguments: list[str]) -> int:
+    parser = command_parser(
+        "evaluate clevr",
+        "Linear probes on CLEVR: Count, the number of objects, and Dist, the distance of the nearest in six bins, in "
+        "VTAB's definitions; trained on the train split, tested on val.",
+    )
+    add_encoder(parser)
+    parser.add_argument("--data", required=True, help="the folder CLEVR_v1.0, or scenes, or scenes:3000,size=64")
+    add_probing(parser, "shares of the labels (default: 1)")
+    add_extraction(parser)
+    add_output(parser, "results")
+    parser.set_defaults(neighbours=0)
+    options = parser.parse_args(arguments)
+    place = bench(options)
+    results = evaluate_clevr(
+        place.encoder,
+        options.data,
+        extraction(options),
+        probing(options, labels=(1.0,)),
+        fabric=place.fabric,
+        console=place.console,
+    )
+    publish(results, options, place, "CLEVR: accuracy on the test images, frozen encoder (%)")
+    return 0
+
+
+def _davis(arguments: list[str]) -> int:
+    parser = command_parser(
+        "evaluate davis",
+        "Semi-supervised video object segmentation: the masks of the first frame are carried on from patch to similar "
+        "patch, by DINO's protocol. Writes masks, overlays and scores (J, F, recall, decay) into --out.",
+    )
+    parser.add_argument("encoder", nargs="?", help=ENCODER)
+    parser.add_argument("--which", choices=("target", "context"), default="target", help="encoder of a run")
+    parser.add_argument("--data", required=True, help="the DAVIS folder, or scenes:8,size=96 for built-in videos")
+    parser.add_argument("--score_only", type=Path, metavar="MASKS", help="score masks that another method made")
+    parser.add_argument("--split", default="val", help="list of sequences in ImageSets (default: val)")
+    parser.add_argument("--year", choices=("2016", "2017"), default="2017", help="2016: all objects are one")
+    parser.add_argument("--queue", type=int, default=7, help="frames before, besides the first (default: 7)")
+    parser.add_argument("--radius", type=int, default=12, help="of the neighbourhood, in patches (default: 12)")
+    parser.add_argument("--top_k", type=int, default=5, help="most similar patches that vote (default: 5)")
+    parser.add_argument("--temperature", type=float, default=0.1, help="of the similarities (default: 0.1)")
+    parser.add_argument("--height", type=int, default=480, help="shorter side of the frames (default: 480)")
+    parser.add_argument("--overlays", choices=("gif", "mp4", "none"), default="gif", help="films to look at")
+    parser.add_argument("--accelerator", default="auto", help="'auto', 'cpu', 'cuda' or 'mps'")
+    add_output(parser, "results/davis")
+    options = parser.parse_args(arguments)
+    if options.score_only is not None:
+        result = score_masks(options.score_only, options.data, options.out, split=options.split, year=options.year)
+    else:
+        if options.encoder is None:
+            raise UserError("Name an encoder, or masks of another method with --score_only MASKS.")
+        options.devices = "1"
+        place = bench(options)
+        result = evaluate_davis(
+            place.encoder,
+            options.data,
+            options.out,
+            split=options.split,
+            year=options.year,
+            queue=options.queue,
+            radius=options.radius,
+            top_k=options.top_k,
+            temperature=options.temperature,
+            height=options.height,
+            overlays=options.overlays,
+            device=place.fabric.device,
+            console=place.console,
+        )
+    if options.table is not None:
+        append_to_table(result, options.table)
+    return 0
