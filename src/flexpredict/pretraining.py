@@ -17,6 +17,7 @@ from flexpredict.methods.ijepa import IJEPA
 from flexpredict.progress import Counting
 from flexpredict.report import write_report
 from flexpredict.training.checkpoint import load_model, newest_checkpoint
+from flexpredict.training.engine import launch
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
@@ -67,14 +68,7 @@ def run(
         raise UserError("No data was named. Give --data a folder of images, or 'scenes' for the built-in ones.")
     # Resolved before there is a plan, because Fabric must be told.
     recipe = dataclasses.replace(recipe, precision=recipe.precision or default_precision(recipe.accelerator))
-    fabric = Fabric(
-        accelerator=recipe.accelerator,
-        devices=recipe.devices if recipe.devices == "auto" else int(recipe.devices),
-        num_nodes=recipe.num_nodes,
-        strategy=recipe.strategy,
-        precision=recipe.precision,
-    )
-    fabric.launch()
+    fabric = launch(recipe)
     console = console or Console(soft_wrap=True)
     if not fabric.is_global_zero:
         console = Console(quiet=True)

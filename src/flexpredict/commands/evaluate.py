@@ -38,8 +38,8 @@ def run(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in tasks:
         raise UserError(
-            f"There is no task '{arguments[0]}' to evaluate.{did_you_mean(arguments[0], tasks)} The tasks are clevr and "
-            "davis; classification is `flexpredict probe`."
+            f"There is no task '{arguments[0]}' to evaluate.{did_you_mean(arguments[0], tasks)} The tasks are clevr "
+            "and davis; classification is `flexpredict probe`."
         )
     return tasks[arguments[0]](arguments[1:])
 
@@ -73,8 +73,8 @@ def _clevr(arguments: list[str]) -> int:
 def _davis(arguments: list[str]) -> int:
     parser = command_parser(
         "evaluate davis",
-        "Semi-supervised video object segmentation: the masks of the first frame are carried on from patch to similar "
-        "patch, by DINO's protocol. Writes masks, overlays and scores (J, F, recall, decay) into --out.",
+        "Semi-supervised video object segmentation: the masks of the first frame are carried on from patch to "
+        "similar patch, by DINO's protocol. Writes masks, overlays and scores (J, F, recall, decay) into --out.",
     )
     parser.add_argument("encoder", nargs="?", help=ENCODER)
     parser.add_argument("--which", choices=("target", "context"), default="target", help="encoder of a run")

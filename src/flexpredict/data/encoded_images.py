@@ -10,6 +10,7 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import Crops
 from flexpredict.data.decoding import Encoded, UnreadableImage, decode, read_size
+from flexpredict.data.image_source import ImageSource
 from flexpredict.data.now_reading import now_reading
 
 
@@ -35,13 +36,7 @@ class EncodedImages(ABC):
     def fingerprint(self) -> str: ...
 
     def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        sizes = []
-        for index in evenly_spaced(len(self), sample):
-            try:
-                sizes.append(read_size(self.encoded(index), self.describe(index)))
-            except UnreadableImage:
-                continue
-        return sizes
+        return sizes_of(self, sample)
 
     def read(
         self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
@@ -62,6 +57,17 @@ class EncodedImages(ABC):
 def decode_row(encoded: Encoded, name: str, row: int, crops: Crops, image_size: tuple[int, int]) -> Tensor:
     """The crop that was drawn for one row of a batch: 3 H W uint8."""
     return decode(encoded, name, image_size, partial(crops.box, row, image_size), mirror=bool(crops.flip[row]))
+
+
+def sizes_of(source: ImageSource, sample: int) -> list[tuple[int, int]]:
+    """Height and width, from their headers, of evenly spaced images that can be read."""
+    sizes = []
+    for index in evenly_spaced(len(source), sample):
+        try:
+            sizes.append(read_size(source.encoded(index), source.describe(index)))
+        except UnreadableImage:
+            continue
+    return sizes
 
 
 def evenly_spaced(count: int, most: int) -> list[int]:

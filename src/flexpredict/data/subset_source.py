@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from flexpredict.data.augmentation import Crops
-from flexpredict.data.decoding import Encoded, UnreadableImage, read_size
-from flexpredict.data.encoded_images import evenly_spaced
+from flexpredict.data.decoding import Encoded, UnreadableImage
+from flexpredict.data.encoded_images import sizes_of
 from flexpredict.data.image_source import ImageSource
 from flexpredict.data.listing import digest, digest_of
 
@@ -39,13 +39,7 @@ class SubsetSource:
         return digest([self.source.fingerprint(), digest_of(self.indices.numpy())])
 
     def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        sizes = []
-        for index in evenly_spaced(len(self), sample):
-            try:
-                sizes.append(read_size(self.encoded(index), self.describe(index)))
-            except UnreadableImage:
-                continue
-        return sizes
+        return sizes_of(self, sample)
 
     def read(
         self, indices: Tensor, crops: Crops, image_size: tuple[int, int]

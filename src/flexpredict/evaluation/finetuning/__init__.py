@@ -31,6 +31,7 @@ from flexpredict.evaluation.labelled_images import (
     with_labels,
 )
 from flexpredict.evaluation.results import Result, print_numbers, write_result
+from flexpredict.training.engine import launch
 from flexpredict.training.plan import default_precision
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.run_folder import RunFolder
@@ -60,14 +61,7 @@ def finetune(
         settings = _as_it_was(settings, folder)
     # Resolved before there is a plan, because Fabric must be told.
     settings = dataclasses.replace(settings, precision=settings.precision or default_precision(settings.accelerator))
-    fabric = Fabric(
-        accelerator=settings.accelerator,
-        devices=settings.devices if settings.devices == "auto" else int(settings.devices),
-        num_nodes=settings.num_nodes,
-        strategy=settings.strategy,
-        precision=settings.precision,
-    )
-    fabric.launch()
+    fabric = launch(settings)
     console = console or Console(soft_wrap=True)
     if not fabric.is_global_zero:
         console = Console(quiet=True)
