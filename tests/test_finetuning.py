@@ -26,10 +26,10 @@ from flexpredict.evaluation.encoders import FrozenEncoder, OwnEncoder
 from flexpredict.evaluation.finetuning import Finetuning, finetune, load_classifier
 from flexpredict.evaluation.finetuning import loop as loop_module
 from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath
-from flexpredict.evaluation.labelled_images import choose, set_aside, with_labels
 from flexpredict.evaluation.finetuning.layer_decay import layer_of, layered_groups
 from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares, symmetric_beta
 from flexpredict.evaluation.foreign_encoders import HuggingFaceEncoder, TimmEncoder
+from flexpredict.evaluation.labelled_images import choose, set_aside, with_labels
 from flexpredict.evaluation.results import Result
 from flexpredict.randomness import sample_keys, stream_key, uniform
 from flexpredict.timm_parts import timm
@@ -500,7 +500,7 @@ def test_other_classes_and_missing_labels_are_refused(tmp_path: Path) -> None:
     assert test.classes is not None
     test.classes = (*test.classes[:-1], test.classes[-1] + "s")
     message = refused(tmp_path / "run", test=test)
-    assert f"only the test images have {test.classes[-1]} Did you mean '{test.classes[-1][:-1]}'?" in message
+    assert f"{test.classes[-1]}. Did you mean '{test.classes[-1][:-1]}'?" in message
     test.labels = None
     assert "have no labels" in refused(tmp_path / "run", test=test)
 

@@ -17,7 +17,7 @@ from flexpredict.methods.ijepa import IJEPA
 from flexpredict.progress import Counting
 from flexpredict.report import write_report
 from flexpredict.training.checkpoint import load_model, newest_checkpoint
-from flexpredict.training.engine import launch
+from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
@@ -80,7 +80,7 @@ def run(
     if recipe.init_from is not None and not (resume and (folder.checkpoints / "last").exists()):
         load_model(newest_checkpoint(Path(recipe.init_from) / "checkpoints"), model)
     probe = _probe(plan, source, fabric.device)
-    _on_first_rank(fabric, lambda: _prepare(folder, plan, fabric, resume, overwrite))
+    on_first_rank(fabric, lambda: _prepare(folder, plan, fabric, resume, overwrite))
     _announce(console, plan, fabric, model, folder, resume)
     with TrainingProgress(console, plan.steps) as progress:
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
@@ -98,7 +98,7 @@ def _open(fabric: Fabric, console: Console, data: str | list[str]) -> ImageSourc
         with Counting(console, f"listing {described(data)}", "images") as counting:
             opened.append(open_images(data, counting.add))
 
-    _on_first_rank(fabric, on_first)
+    on_first_rank(fabric, on_first)
     return opened[0] if opened else open_images(data)
 
 
@@ -109,7 +109,7 @@ def described(data: str | list[str]) -> str:
 
 def _prepare(folder: RunFolder, plan: Plan, fabric: Fabric, resume: bool, overwrite: bool) -> None:
     if resume:
-        _refuse_changes(folder, plan)
+        folder.refuse_changes(plan.describe(), FREE_ON_RESUME)
     else:
         folder.create(overwrite)
         folder.save_config(plan.describe())
@@ -121,34 +121,6 @@ def _prepare(folder: RunFolder, plan: Plan, fabric: Fabric, resume: bool, overwr
         images=plan.samples,
         seed=plan.recipe.seed,
     )
-
-
-def _refuse_changes(folder: RunFolder, plan: Plan) -> None:
-    """A resumed run must be the run it was."""
-    saved, now = folder.load_config(), plan.describe()
-    changed = [
-        f"{name} ({saved.get(name)} became {now[name]})"
-        for name in now
-        if name not in FREE_ON_RESUME and saved.get(name) != now[name]
-    ]
-    if changed:
-        raise UserError(
-            f"The run in {folder.path} was made with another recipe: {'; '.join(changed)}. Resume it without these "
-            "options, or start a new run from its weights with --init_from."
-        )
-
-
-def _on_first_rank(fabric: Fabric, act: Any) -> None:
-    """Do it on the first rank; if that is refused, refuse on all, so that none waits for ever."""
-    problem = None
-    if fabric.is_global_zero:
-        try:
-            act()
-        except UserError as error:
-            problem = str(error)
-    problem = fabric.broadcast(problem)
-    if problem is not None:
-        raise UserError(problem)
 
 
 def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) -> Any:

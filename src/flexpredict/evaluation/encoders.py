@@ -80,27 +80,38 @@ class FrozenEncoder(nn.Module, ABC):
         vectors = [pool(layer, pooling or self.pooling, self.what) for layer in self.layers(images, count)]
         return torch.cat(vectors, dim=1)
 
+    def pooling_in_words(self, pooling: Pooling | None) -> str:
+        """What `pooled` does when asked for this: a model's own way may be neither a mean nor its class token."""
+        return pooling or self.pooling
+
     def check_size(self, image_size: tuple[int, int]) -> None:
         """Refuse images that patches do not fill."""
-        for side, patch in zip(image_size, self.patch_size, strict=True):
-            if side % patch or side < patch:
-                near = max(patch, round(side / patch) * patch)
-                raise UserError(
-                    f"Images of {image_size[0]}x{image_size[1]} cannot be cut into the {self.patch_size[0]}x"
-                    f"{self.patch_size[1]} patches of {self.what}. Use a multiple, such as --image_size {near}."
-                )
+        near = [max(1, round(side / patch)) * patch for side, patch in zip(image_size, self.patch_size, strict=True)]
+        if near[0] % image_size[0] or near[1] % image_size[1]:
+            raise UserError(
+                f"Images of {image_size[0]}x{image_size[1]} cannot be cut into the {self.patch_size[0]}x"
+                f"{self.patch_size[1]} patches of {self.what}. Use a multiple, such as --image_size "
+                f"{near[0]}x{near[1]}."
+            )
 
     def fingerprint(self) -> str:
-        """Tells whether two encoders have the same weights."""
-        digest = hashlib.blake2b(f"{type(self).__name__} {self.patch_size} {self.depth}".encode(), digest_size=16)
+        """Tells whether two encoders have the same weights, and make the same of them and of pixels."""
+        pixels = f"{self._mean.flatten().tolist()} {self._std.flatten().tolist()}"
+        digest = hashlib.blake2b(f"{self.architecture()} {self.patch_size} {pixels}".encode(), digest_size=16)
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
+    def architecture(self) -> str:
+        """What weights alone do not tell, such as the activation."""
+        return type(self).__name__
+
     def _normalised(self, images: Tensor) -> Tensor:
-        if images.shape[1] != 3:
-            raise UserError(f"{self.what} takes images of 3 channels, not of {images.shape[1]}.")
+        if images.ndim != 4 or images.shape[1] != 3 or images.dtype != torch.uint8:
+            raise UserError(
+                f"{self.what} takes images as bytes, B 3 H W uint8, not {images.dtype} of {tuple(images.shape)}."
+            )
         weight_type = next(self.parameters()).dtype
         return images.float().sub_(self._mean).div_(self._std).to(weight_type)
 

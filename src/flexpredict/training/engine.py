@@ -1,8 +1,14 @@
-"""Lightning Fabric as a recipe asks for it."""
+"""Lightning Fabric as a recipe asks for it, and what its ranks do together."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
+import torch.distributed
 from lightning_fabric import Fabric
+
+from flexpredict.errors import UserError
+
+T = TypeVar("T")
 
 
 class Hardware(Protocol):
@@ -28,3 +34,25 @@ def launch(hardware: Hardware) -> Fabric:
     )
     fabric.launch()
     return fabric
+
+
+def gather(fabric: Fabric, value: T) -> list[T]:
+    """What each rank has, on all of them."""
+    if fabric.world_size == 1:
+        return [value]
+    gathered: list[T | None] = [None] * fabric.world_size
+    torch.distributed.all_gather_object(gathered, value)
+    return [entry for entry in gathered if entry is not None]
+
+
+def on_first_rank(fabric: Fabric, act: Callable[[], None]) -> None:
+    """Do it on the first rank; if that is refused, refuse on all, so that none waits for ever."""
+    problem = ""
+    if fabric.is_global_zero:
+        try:
+            act()
+        except UserError as error:
+            problem = str(error)
+    problem = gather(fabric, problem)[0]
+    if problem:
+        raise UserError(problem)

@@ -11,12 +11,13 @@ from torch import Tensor
 from flexpredict.data.loader import Batch
 from flexpredict.data.streams import Place
 from flexpredict.errors import UserError
+from flexpredict.training.engine import gather
 from flexpredict.training.health import Watch
 from flexpredict.training.metrics import Logger, Record, keep_until, open_loggers, read_records
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.run_folder import RunFolder
-from flexpredict.training.skipped import SkippedImages, gather
+from flexpredict.training.skipped import SkippedImages
 
 
 @dataclass

@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Collection
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -63,6 +64,20 @@ class RunFolder:
         if not isinstance(loaded, dict):
             raise UserError(f"{self.config} is damaged: it holds {type(loaded).__name__}, not a mapping.")
         return loaded
+
+    def refuse_changes(self, config: dict[str, Any], free: Collection[str]) -> None:
+        """A resumed run must be the run it was; only what is `free` may differ from its config."""
+        saved = self.load_config()
+        changed = [
+            f"{name} ({saved.get(name)} became {value})"
+            for name, value in config.items()
+            if name not in free and saved.get(name) != value
+        ]
+        if changed:
+            raise UserError(
+                f"The run in {self.path} was made with another recipe: {'; '.join(changed)}. Resume it without these "
+                "options, or start a new run with another --out (pretrain: from its weights with --init_from)."
+            )
 
     def save_environment(self, **facts: Any) -> None:
         """What the numbers were made with."""

@@ -4,19 +4,16 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
-import torch.distributed
 from lightning_fabric import Fabric
 
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.errors import UserError
+from flexpredict.training.engine import gather
 from flexpredict.training.metrics import read_records
 from flexpredict.training.plan import Plan
 
 _SHOWN = 3
-
-T = TypeVar("T")
 
 
 class SkippedImages:
@@ -65,12 +62,3 @@ class SkippedImages:
                 f"(--max_skipped). All are listed in {self._path}; for example {examples}. If the others are worth "
                 f"training on, go on with --resume --max_skipped {min(1.0, math.ceil(10 * limit + 1) / 10):g}."
             )
-
-
-def gather(fabric: Fabric, value: T) -> list[T]:
-    """What each rank has, on all of them."""
-    if fabric.world_size == 1:
-        return [value]
-    gathered: list[T | None] = [None] * fabric.world_size
-    torch.distributed.all_gather_object(gathered, value)
-    return [entry for entry in gathered if entry is not None]

@@ -6,7 +6,6 @@ and result.json.
 """
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from flexpredict.data.image_source import ImageSource
-from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import FrozenEncoder
 from flexpredict.evaluation.finetuning.classifier import Classifier, load_classifier, save_classifier
 from flexpredict.evaluation.finetuning.layer_decay import layered_groups
@@ -31,11 +29,10 @@ from flexpredict.evaluation.labelled_images import (
     with_labels,
 )
 from flexpredict.evaluation.results import Result, print_numbers, write_result
-from flexpredict.training.engine import launch
+from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.plan import default_precision
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.run_folder import RunFolder
-from flexpredict.training.skipped import gather
 
 __all__ = ["Finetuning", "finetune", "load_classifier"]
 
@@ -87,7 +84,7 @@ def finetune(
     )
     model.to(fabric.device).eval()
     groups = layered_groups(model, encoder.depth, plan.settings.layer_decay, encoder.what)
-    _on_first_rank(fabric, lambda: _prepare(folder, {**facts, **plan.describe()}, resume, overwrite))
+    on_first_rank(fabric, lambda: _prepare(folder, {**facts, **plan.describe()}, resume, overwrite))
     _announce(console, fabric, plan, model, train_images, held_out, test_images, folder, resume)
 
     with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
@@ -123,39 +120,11 @@ def _as_it_was(settings: Finetuning, folder: RunFolder) -> Finetuning:
 
 def _prepare(folder: RunFolder, config: dict[str, Any], resume: bool, overwrite: bool) -> None:
     if resume:
-        _refuse_changes(folder, config)
+        folder.refuse_changes(config, FREE_ON_RESUME)
     else:
         folder.create(overwrite)
         folder.save_config(config)
     folder.save_environment()
-
-
-def _refuse_changes(folder: RunFolder, config: dict[str, Any]) -> None:
-    """A resumed run must be the run it was."""
-    saved = folder.load_config()
-    changed = [
-        f"{name} ({saved.get(name)} became {value})"
-        for name, value in config.items()
-        if name not in FREE_ON_RESUME and saved.get(name) != value
-    ]
-    if changed:
-        raise UserError(
-            f"The run in {folder.path} was made with other settings: {'; '.join(changed)}. Resume it with what it "
-            "was made with, or start another with a new --out."
-        )
-
-
-def _on_first_rank(fabric: Fabric, act: Callable[[], None]) -> None:
-    """Do it on the first rank; if that is refused, refuse on all, so that none waits for ever."""
-    problem = ""
-    if fabric.is_global_zero:
-        try:
-            act()
-        except UserError as error:
-            problem = str(error)
-    problem = gather(fabric, problem)[0]
-    if problem:
-        raise UserError(problem)
 
 
 def _announce(

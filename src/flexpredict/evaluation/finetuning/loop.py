@@ -16,11 +16,11 @@ from flexpredict.evaluation.finetuning.testing import classify
 from flexpredict.evaluation.labelled_images import LabelledImages
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.training.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.training.engine import gather
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.run_folder import RunFolder
 from flexpredict.training.schedules import warmup_cosine
 from flexpredict.training.signals import stop_on_signal
-from flexpredict.training.skipped import gather
 
 
 def train(

@@ -12,7 +12,7 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import Classifier
 from flexpredict.evaluation.labelled_images import LabelledImages
 from flexpredict.progress import Counting
-from flexpredict.training.skipped import gather
+from flexpredict.training.engine import gather
 
 _BEST = 5
 
