@@ -1,5 +1,6 @@
 """Options that all evaluations share: which encoder, how features are made, where results go."""
 
+import re
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import FrozenEncoder, open_encoder
 from flexpredict.evaluation.features import Extraction
 from flexpredict.evaluation.probe import Probing, table_rows
-from flexpredict.evaluation.results import Result, append_to_table, print_numbers, write_result
+from flexpredict.evaluation.results import Result, append_to_table, print_numbers, read_table, write_result
 from flexpredict.training.recipe import parse_image_sizes
 
 ENCODER = "a run folder, an encoder.safetensors, timm:NAME (timm:NAME,pretrained=no untrained), or hf:NAME"
@@ -33,15 +34,23 @@ def add_encoder(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--accelerator", default="auto", help="'auto', 'cpu', 'cuda' or 'mps'")
     parser.add_argument("--devices", default="1", help="number of devices that share the work (default: 1)")
-    parser.add_argument("--precision", choices=("32-true", "bf16-mixed"), default="32-true")
+    parser.add_argument(
+        "--precision",
+        choices=("32-true", "bf16-mixed"),
+        default="32-true",
+        help="of the encoder; bf16-mixed is faster on GPUs (default: 32-true)",
+    )
 
 
 def add_extraction(parser: ArgumentParser) -> None:
     parser.add_argument("--layers", type=int, default=1, help="last layers side by side (paper: 1 and 4; default: 1)")
     parser.add_argument(
-        "--pooling", choices=("mean", "class"), default=None, help="of the patches (default: the encoder's own way)"
+        "--pooling",
+        choices=("mean", "class"),
+        default=None,
+        help="mean of the patches, or class token (default: the encoder's own way)",
     )
-    parser.add_argument("--image_size", default=None, help="224 or 256x192 (default: what it was trained at)")
+    parser.add_argument("--image_size", default=None, help="height x width, 224 or 256x192 (default: as trained)")
     parser.add_argument("--batch_size", type=int, default=64, help="images at a time (default: 64)")
     parser.add_argument("--workers", type=int, default=0, help="processes that read images (default: none)")
 
@@ -54,7 +63,7 @@ def add_probing(parser: ArgumentParser, labels: str) -> None:
     )
     parser.add_argument("--neighbours", type=int, default=20, help="k of k-NN, 0 for none (default: 20)")
     parser.add_argument("--l2", type=float, default=None, help="regularisation (default: chosen on training images)")
-    parser.add_argument("--seed", type=int, default=0, help="of the subsets and of what is held out")
+    parser.add_argument("--seed", type=int, default=0, help="of the subsets and of what is held out (default: 0)")
 
 
 def add_output(parser: ArgumentParser, out: str) -> None:
@@ -63,9 +72,13 @@ def add_output(parser: ArgumentParser, out: str) -> None:
 
 
 def bench(options: Namespace) -> Bench:
-    """Open the encoder and start the processes."""
-    if options.devices != "auto" and not str(options.devices).isdecimal():
+    """Open the encoder and start the processes, once it is clear that results can be written."""
+    if options.devices != "auto" and not (str(options.devices).isdecimal() and int(options.devices)):
         raise UserError(f"devices is '{options.devices}'; give a number, or auto.")
+    if options.out.is_file() and options.out.suffix != ".json":
+        raise UserError(f"--out {options.out} is a file. Name a folder, or a file that ends in .json.")
+    if options.table is not None:
+        read_table(options.table)
     devices = options.devices if options.devices == "auto" else int(options.devices)
     fabric = Fabric(accelerator=options.accelerator, devices=devices)
     fabric.launch()
@@ -76,10 +89,13 @@ def bench(options: Namespace) -> Bench:
 
 
 def extraction(options: Namespace) -> Extraction:
+    sizes = parse_image_sizes(options.image_size) if options.image_size else [None]
+    if len(sizes) > 1:
+        raise UserError(f"image_size is {options.image_size}; images are all shown at one size, such as 224.")
     return Extraction(
         layers=options.layers,
         pooling=options.pooling,
-        image_size=parse_image_sizes(options.image_size)[0] if options.image_size else None,
+        image_size=sizes[0],
         batch_size=options.batch_size,
         precision=options.precision,
         workers=options.workers,
@@ -101,14 +117,28 @@ def publish(results: list[Result], options: Namespace, place: Bench, title: str)
     """Print a table; write a JSON file for each result, and add to the table of all encoders."""
     if not place.fabric.is_global_zero:
         return
-    print_numbers(place.console, title, table_rows(results))
+    settings = results[0].protocol["settings"]
+    print_numbers(place.console, f"{title}: {place.encoder.what}{settings and f', {settings}'}", table_rows(results))
     written = []
     for result in results:
-        name = "".join(c if c.isalnum() else "-" for c in f"{result.task} {Path(result.data).name}".lower())
-        path = options.out if options.out.suffix == ".json" and len(results) == 1 else options.out / f"{name}.json"
+        for images in (result.protocol["train"], result.protocol["test"]):
+            if images["unreadable"]:
+                warning = f"{images['unreadable']} images of {images['data']} could not be read and were left out."
+                place.console.print(f"Warning: {warning}", highlight=False, markup=False)
+        path = _place(result, options.out, alone=len(results) == 1)
         write_result(result, path)
         written.append(str(path))
         if options.table is not None:
             append_to_table(result, options.table)
     also = f" · table: {options.table}" if options.table else ""
     place.console.print(f"Written: {', '.join(written)}{also}", highlight=False, markup=False)
+
+
+def _place(result: Result, out: Path, alone: bool) -> Path:
+    """A file of its own for each task, data set, encoder and setting, so that no result overwrites another."""
+    data = "/".join(Path(result.data).parts[-2:])
+    words = (result.task, data, result.protocol["encoder"], result.protocol["settings"])
+    name = "-".join(re.sub(r"[^\w.]+", "-", word).strip("-.") for word in words if word)
+    if out.suffix == ".json":
+        return out if alone else out.with_name(f"{out.stem}-{name}.json")
+    return out / f"{name}.json"

@@ -25,9 +25,9 @@ Task = Literal["count", "dist"]
 TASKS: tuple[Task, ...] = ("count", "dist")
 
 # Depth of the nearest object, in the scene file's `pixel_coords`: six bins, each with its upper edge.
-_DEPTHS = (8.0, 8.5, 9.0, 9.5, 10.0)
+_DEPTHS = np.array([8.0, 8.5, 9.0, 9.5, 10.0], np.float32)
 _DIST_CLASSES = ("to 8.0", "8.0 to 8.5", "8.5 to 9.0", "9.0 to 9.5", "9.5 to 10.0", "beyond 10.0")
-_SCENES = {"train": 5000, "test": 1000}
+_SCENES = 5000
 
 
 def evaluate_clevr(
@@ -36,13 +36,14 @@ def evaluate_clevr(
     how: Extraction | None = None,
     probing: Probing | None = None,
     *,
+    tasks: Sequence[Task] = TASKS,
     fabric: Fabric | None = None,
     console: Console | None = None,
 ) -> list[Result]:
-    """Linear probes for both tasks, trained on the train split and tested on val (test has no public scenes)."""
+    """Linear probes for the tasks, trained on the train split and tested on val (test has no public scenes)."""
     probing = probing or Probing(labels=(1.0,), neighbours=0)
     results = []
-    for task in TASKS:
+    for task in tasks:
         train, test = clevr_source(data, "train", task), clevr_source(data, "test", task)
         results.append(
             probe(encoder, train, test, how, probing, fabric=fabric, console=console, task=f"clevr {task}")
@@ -63,15 +64,18 @@ def clevr_source(data: str, split: Literal["train", "test"], task: Task) -> Imag
     try:
         scenes: list[dict[str, Any]] = json.loads(path.read_bytes())["scenes"]
         label_of = {scene["image_filename"]: _label(scene, task) for scene in scenes}
+        missing = [file for file in label_of if not (images / file).is_file()]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise UserError(
             f"{path} is not a whole file of CLEVR scenes ({type(error).__name__}: {error}). Each scene needs its "
             "image_filename and objects with pixel_coords, the third of which is the depth."
         ) from error
-    names, labels = NamesBuilder(), []
-    missing = [file for file in label_of if not (images / file).is_file()]
     if missing:
-        raise UserError(f"{len(missing)} images of {path} are not in {images}, for example {missing[0]}.")
+        raise UserError(
+            f"{path} names {len(missing)} images that are not in {images}, for example {missing[0]}. Unpack all of "
+            "CLEVR_v1.0."
+        )
+    names, labels = NamesBuilder(), []
     for file in sorted(label_of):
         names.append(file.encode())
         labels.append(label_of[file])
@@ -90,8 +94,8 @@ def _label(scene: dict[str, Any], task: Task) -> int:
 
 
 def depth_bin(depths: Sequence[float]) -> int:
-    """VTAB's bin of the nearest object; a depth that is an edge belongs to the nearer bin."""
-    return int(np.searchsorted(_DEPTHS, min(depths), side="left"))
+    """VTAB's bin of the nearest object, in float32 as there; a depth that is an edge belongs to the nearer bin."""
+    return int(np.searchsorted(_DEPTHS, np.float32(min(depths)), side="left"))
 
 
 def _numbered(labels: list[int], task: Task) -> tuple[tuple[str, ...], Tensor]:
@@ -104,7 +108,7 @@ def _numbered(labels: list[int], task: Task) -> tuple[tuple[str, ...], Tensor]:
 
 def _scenes(data: str, split: Literal["train", "test"], task: Task) -> ArraySource:
     """scenes, or scenes:3000,size=64: so many for training and a fifth for testing."""
-    count, size = _SCENES["train"], 64
+    count, size = _SCENES, 64
     for position, option in enumerate(filter(None, data.partition(":")[2].split(","))):
         key, _, value = option.rpartition("=")
         if not value.isdecimal() or key not in ("", "count", "size") or (key == "" and position):

@@ -87,7 +87,7 @@ class FrozenEncoder(nn.Module, ABC):
     def check_size(self, image_size: tuple[int, int]) -> None:
         """Refuse images that patches do not fill."""
         near = [max(1, round(side / patch)) * patch for side, patch in zip(image_size, self.patch_size, strict=True)]
-        if near[0] % image_size[0] or near[1] % image_size[1]:
+        if tuple(near) != image_size:
             raise UserError(
                 f"Images of {image_size[0]}x{image_size[1]} cannot be cut into the {self.patch_size[0]}x"
                 f"{self.patch_size[1]} patches of {self.what}. Use a multiple, such as --image_size "
@@ -124,6 +124,9 @@ class OwnEncoder(FrozenEncoder):
         # Nothing in I-JEPA trains a class token to say anything, so patches are averaged even where there is one.
         super().__init__(name, what, encoder.dim, encoder.depth, encoder.patch_size, size, "mean")
         self.encoder = encoder
+
+    def architecture(self) -> str:
+        return f"{super().architecture()} {self.encoder.positions}"
 
     def _layers(self, images: Tensor, count: int) -> list[Layer]:
         return [Layer(patches, None) for patches in self.encoder.last_layers(images, count)]

@@ -26,6 +26,7 @@ from flexpredict.progress import Counting
 _VERSION = "1"
 _PART = 2048  # images: what is lost when extraction is interrupted
 _MOST_UNREADABLE = 0.05
+_PRECISIONS = ("32-true", "bf16-mixed")
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,31 @@ class Extraction:
     precision: str = "32-true"
     workers: int = 0
 
+    def __post_init__(self) -> None:
+        if self.precision not in _PRECISIONS:
+            raise UserError(f"precision is '{self.precision}'; use one of: {', '.join(_PRECISIONS)}.")
+
     def describe(self, encoder: FrozenEncoder) -> dict[str, Any]:
         """For the protocol of a result."""
         height, width = self.image_size or encoder.image_size
         return {
             "fingerprint": encoder.fingerprint(),
             "layers": self.layers,
-            "pooling": self.pooling or encoder.pooling,
+            "pooling": encoder.pooling_in_words(self.pooling),
             "image_size": f"{height}x{width}",
             "crop": "largest centred",
             "precision": self.precision,
         }
+
+    def settings(self, encoder: FrozenEncoder) -> str:
+        """What is not as usual, in words: "last 4 layers, class pooling, 256x192", or nothing."""
+        size = self.image_size or encoder.image_size
+        unusual = {
+            f"last {self.layers} layers": self.layers != 1,
+            f"{self.pooling} pooling": self.pooling not in (None, encoder.pooling_in_words(None)),
+            f"{size[0]}x{size[1]}": size != encoder.image_size,
+        }
+        return ", ".join(words for words, said in unusual.items() if said)
 
 
 @dataclass
@@ -89,12 +104,34 @@ def extract_features(
     size = how.image_size or encoder.image_size
     batches = evaluation_batches(source, size, how.batch_size, first=first, last=last, workers=how.workers)
     for batch in batches:
-        with torch.autocast(kind, torch.bfloat16, enabled=how.precision == "bf16-mixed"):
-            vectors.append(encoder.pooled(batch.images.to(device), how.layers, how.pooling).float().cpu())
-        indices.append(batch.indices)
         skipped += batch.skipped
+        if len(batch.images):
+            with torch.autocast(kind, torch.bfloat16, enabled=how.precision == "bf16-mixed"):
+                pooled = encoder.pooled(batch.images.to(device), how.layers, how.pooling).float().cpu()
+            _check_finite(pooled, encoder, source, batch.indices)
+            vectors.append(pooled)
+            indices.append(batch.indices)
         advance(len(batch.images) + len(batch.skipped))
-    return Features(torch.cat(vectors), torch.cat(indices), skipped)
+    return _joined(vectors, indices, skipped)
+
+
+def _check_finite(vectors: Tensor, encoder: FrozenEncoder, source: ImageSource, indices: Tensor) -> None:
+    bad = ~torch.isfinite(vectors).all(dim=1)
+    if bad.any():
+        raise UserError(
+            f"{encoder.what} gives NaN or infinity for {int(bad.sum())} of {len(bad)} images, the first is "
+            f"{source.describe(int(indices[bad][0]))}: it diverged or overflowed (try --precision 32-true)."
+        )
+
+
+def _joined(vectors: list[Tensor], indices: list[Tensor], skipped: list[UnreadableImage]) -> Features:
+    """Of parts, some of which may hold nothing that could be read, and then no width either."""
+    vectors = [part for part in vectors if len(part)]
+    return Features(
+        torch.cat(vectors) if vectors else torch.empty(0, 0),
+        torch.cat([torch.empty(0, dtype=torch.int64), *indices]),
+        skipped,
+    )
 
 
 def cached_features(
@@ -121,7 +158,8 @@ def cached_features(
             "folder that can be written to."
         ) from error
     starts = range(0, len(source), _PART)
-    missing = [start for start in starts if _load(folder, start) is None]
+    missing = [start for start in starts if not _is_whole(_path(folder, start))]
+    fabric.barrier()  # what is missing is shared out by the same list: nobody adds to it before all have made theirs
     done = len(source) - sum(min(_PART, len(source) - start) for start in missing)
     with Counting(console, f"features of {source.name}", "images", len(source), done=done) as counting:
         for start in missing[fabric.global_rank :: fabric.world_size]:
@@ -136,12 +174,12 @@ def cached_features(
                 # Of the other ranks' work nothing is heard: what this one does stands for all.
                 advance=lambda count: counting.add(count * fabric.world_size),
             )
-            _save(folder, start, part)
+            _save(_path(folder, start), part)
     fabric.barrier()
-    parts = [loaded for start in starts if (loaded := _load(folder, start)) is not None]
-    features = Features(
-        torch.cat([part.vectors for part in parts]),
-        torch.cat([part.indices for part in parts]),
+    parts = [_load(_path(folder, start)) for start in starts]
+    features = _joined(
+        [part.vectors for part in parts],
+        [part.indices for part in parts],
         [failure for part in parts for failure in part.skipped],
     )
     if len(features.skipped) > _MOST_UNREADABLE * len(source):
@@ -152,19 +190,31 @@ def cached_features(
     return features
 
 
-def _save(folder: Path, start: int, part: Features) -> None:
+def _save(path: Path, part: Features) -> None:
     skipped = json.dumps([[failure.name, failure.reason] for failure in part.skipped])
     tensors = {"vectors": part.vectors.contiguous(), "indices": part.indices}
-    write_atomically(_path(folder, start), lambda path: save_file(tensors, path, {"skipped": skipped}))
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, {"skipped": skipped}))
 
 
-def _load(folder: Path, start: int) -> Features | None:
+def _load(path: Path) -> Features:
     try:
-        with safe_open(_path(folder, start), framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             skipped = [UnreadableImage(*failure) for failure in json.loads(file.metadata()["skipped"])]
             return Features(file.get_tensor("vectors"), file.get_tensor("indices"), skipped)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return None
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"The features in {path} are gone since they were made: {error}. If several machines share the work, set "
+            "FLEXPREDICT_CACHE to a folder that all of them see."
+        ) from error
+
+
+def _is_whole(path: Path) -> bool:
+    """Without reading it: the file knows how long it should be."""
+    try:
+        with safe_open(path, framework="pt"):
+            return True
+    except (OSError, SafetensorError):
+        return False
 
 
 def _path(folder: Path, start: int) -> Path:

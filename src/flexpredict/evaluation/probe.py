@@ -65,14 +65,11 @@ def probe(
     test_images = numbered_alike(with_labels(test, "test"), train_images)
     # What is wrong with the settings is said before hours of extraction.
     shares = _shares(train_images, probing)
-    lists = [listed(train_images.source, path) for path in probing.label_lists]
+    lists = _lists(train_images, test_images, probing)
     known = _features(encoder, train_images, how, fabric, console)
     asked = _features(encoder, test_images, how, fabric, console)
     subsets = {f"linear, {_per_cent(share)} labels": _subsets(known, share, probing) for share in shares}
-    subsets |= {
-        f"linear, {path.name}": [torch.isin(known.indices, chosen).nonzero()[:, 0]]
-        for path, chosen in zip(probing.label_lists, lists, strict=True)
-    }
+    subsets |= {name: [torch.isin(known.indices, chosen).nonzero()[:, 0]] for name, chosen in lists.items()}
     numbers: dict[str, float] = {}
     details: dict[str, Any] = {}
     for name, chosen in subsets.items():
@@ -86,15 +83,20 @@ def probe(
         numbers[name] = 100 * accuracy
         details[name] = {"mean": numbers[name], "interval_95": None}
     protocol = {
-        **how.describe(encoder),
         "encoder": encoder.name,
+        **how.describe(encoder),
+        "settings": ", ".join(filter(None, (how.settings(encoder), f"l2 {probing.l2:g}" if probing.l2 else ""))),
         "train": {"data": train.name, "images": len(known.labels), "unreadable": known.unreadable},
         "test": {"data": test.name, "images": len(asked.labels), "unreadable": asked.unreadable},
         "classes": len(torch.unique(known.labels)),
         "standardised": "by mean and deviation of the training features",
         "l2": "chosen on held-out training images" if probing.l2 is None else probing.l2,
+        "labels": list(shares),
+        "label_lists": [str(path) for path in probing.label_lists],
         "subsets_of_labels": probing.subsets,
+        "neighbours": probing.neighbours,
         "seed": probing.seed,
+        "seeds_of_subsets": list(_seeds(probing)),
     }
     return Result(task, encoder.what, test.name, numbers, protocol, details)
 
@@ -105,7 +107,7 @@ class _Labelled:
 
     vectors: Tensor  # n D
     labels: Tensor  # n
-    indices: Tensor  # n
+    indices: Tensor  # n, on the CPU
     unreadable: int
 
 
@@ -113,7 +115,10 @@ def _features(
     encoder: FrozenEncoder, images: LabelledImages, how: Extraction, fabric: Fabric, console: Console
 ) -> _Labelled:
     found = cached_features(encoder, images.source, how, fabric, console)
-    return _Labelled(found.vectors, images.labels[found.indices], found.indices, len(found.skipped))
+    # What is fitted on a GPU is fitted there many times faster; elsewhere the CPU, which has float64, is the place.
+    device = fabric.device if fabric.device.type == "cuda" else torch.device("cpu")
+    labels = images.labels[found.indices]
+    return _Labelled(found.vectors.to(device), labels.to(device), found.indices, len(found.skipped))
 
 
 def _shares(images: LabelledImages, probing: Probing) -> tuple[float, ...]:
@@ -134,9 +139,31 @@ def _shares(images: LabelledImages, probing: Probing) -> tuple[float, ...]:
             )
     if probing.subsets < 1:
         raise UserError(f"subsets is {probing.subsets}; use at least 1.")
-    if probing.neighbours > len(labels):
-        raise UserError(f"There are {len(labels)} training images, fewer than --neighbours {probing.neighbours}.")
+    if not 0 <= probing.neighbours <= len(labels):
+        raise UserError(
+            f"neighbours is {probing.neighbours}, but there are {len(labels)} training images in "
+            f"{images.source.name}: use up to as many, or --neighbours 0 to leave k-NN out."
+        )
+    if probing.l2 is not None and not probing.l2 > 0:
+        raise UserError(f"l2 is {probing.l2:g}; it must be positive. Leave it out to have it chosen.")
     return shares
+
+
+def _lists(train: LabelledImages, test: LabelledImages, probing: Probing) -> dict[str, Tensor]:
+    """Training images that each file names; refuses files that leave out a class of the test images."""
+    lists = {}
+    for path in probing.label_lists:
+        chosen = listed(train.source, path)
+        wanted, found = torch.unique(test.labels), torch.unique(train.labels[chosen])
+        absent = wanted[~torch.isin(wanted, found)].tolist()
+        if absent:
+            raise UserError(
+                f"{path} names no image of {len(absent)} of the {len(wanted)} classes that are tested, for example of"
+                f" {train.classes[absent[0]]}: nothing can be right about them. Add images of them to the list."
+            )
+        same_name = [other for other in probing.label_lists if other.name == path.name]
+        lists[f"linear, {path if len(same_name) > 1 else path.name}"] = chosen
+    return lists
 
 
 def _subsets(known: _Labelled, share: float, probing: Probing) -> list[Tensor]:
@@ -144,7 +171,11 @@ def _subsets(known: _Labelled, share: float, probing: Probing) -> list[Tensor]:
         return [torch.arange(len(known.labels))]
     # Classes without an image, which a subset cannot have, are left out of the numbering.
     _, dense = torch.unique(known.labels, return_inverse=True)
-    return [label_subset(dense, share, probing.seed + number) for number in range(probing.subsets)]
+    return [label_subset(dense, share, seed) for seed in _seeds(probing)]
+
+
+def _seeds(probing: Probing) -> range:
+    return range(probing.seed, probing.seed + probing.subsets)
 
 
 def _fit(known: _Labelled, asked: _Labelled, rows: Tensor, probing: Probing) -> dict[str, Any]:
@@ -165,13 +196,20 @@ def _round_up(share: float) -> float:
 
 
 def table_rows(results: Sequence[Result]) -> dict[str, dict[str, str]]:
-    """A line for each result: means, and intervals where there are any."""
-    return {
-        f"{result.encoder}, {result.data}": {
+    """Means, and intervals where there are any: a line for each number of one result, or for each of many results."""
+    shown = [
+        {
             name: _with_interval(value, result.details.get(name, {}).get("interval_95"))
             for name, value in result.numbers.items()
         }
         for result in results
+    ]
+    if len(results) == 1:
+        return {name: {results[0].data: number} for name, number in shown[0].items()}
+    tasks = {result.task for result in results}
+    return {
+        result.task if len(tasks) == len(results) else result.data: numbers
+        for result, numbers in zip(results, shown, strict=True)
     }
 
 

@@ -31,6 +31,10 @@ def transfer(
     probing = probing or Probing(labels=(1.0,))
     # All are opened first: a mistake in the last is not found after a day with the others.
     opened = [open_splits(dataset) for dataset in datasets]
+    names = [name for name, _, _ in opened]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"Two data sets are called '{twice}'. Tell them apart with NAME=DATA.")
     results = []
     for name, train, test in opened:
         result = probe(encoder, train, test, how, probing, fabric=fabric, console=console, task="transfer")
@@ -41,20 +45,33 @@ def transfer(
 
 def open_splits(dataset: str) -> tuple[str, ImageSource, ImageSource]:
     """The name, the training and the test images of a data set."""
-    name, equals, rest = dataset.partition("=")
-    if not equals or not re.fullmatch(r"[\w. -]+", name) or "," in name:
-        name, rest = Path(dataset.partition(",")[0]).name or dataset, dataset
-    if "::" in rest:
-        train, _, test = rest.partition("::")
+    name, data = _name_and_data(dataset)
+    train, colons, test = data.partition("::")
+    if colons:
         return name, open_source(train), open_source(test)
-    if rest.startswith("scenes"):
-        return name, open_source(rest), open_source(f"{rest}{',' if ':' in rest else ':'}split=test")
-    folder = Path(rest).expanduser()
+    if data.partition(":")[0] == "scenes":
+        comma = "," if ":" in data else ":"
+        return name, open_source(f"{data}{comma}split=train"), open_source(f"{data}{comma}split=test")
+    folder = Path(data).expanduser()
     if (folder / "train").is_dir():
         tests = [folder / test for test in _TEST_NAMES if (folder / test).is_dir()]
-        if tests:
-            return name, open_source(str(folder / "train")), open_source(str(tests[0]))
-    return name, _first_that_opens(rest, ("train",)), _first_that_opens(rest, _TEST_NAMES)
+        if not tests:
+            raise UserError(
+                f"{folder} has a folder train, but none of {', '.join(_TEST_NAMES)}. Name both: NAME=TRAIN::TEST."
+            )
+        return name, open_source(str(folder / "train")), open_source(str(tests[0]))
+    return name, _first_that_opens(data, ("train",)), _first_that_opens(data, _TEST_NAMES)
+
+
+def _name_and_data(dataset: str) -> tuple[str, str]:
+    """NAME=DATA apart; without a name, the last part of the path of the (training) images, without options."""
+    name, equals, data = dataset.partition("=")
+    if equals and re.fullmatch(r"[\w. -]+", name) and not Path(dataset).exists():
+        return name, data
+    train, colons, _ = dataset.partition("::")
+    path = Path(train.partition(",")[0])
+    # Of DATA/train::DATA/test it is DATA that tells something.
+    return (path.parent.name if colons and path.name == "train" else path.name) or dataset, dataset
 
 
 def _first_that_opens(data: str, splits: Sequence[str]) -> ImageSource:
@@ -64,4 +81,7 @@ def _first_that_opens(data: str, splits: Sequence[str]) -> ImageSource:
             return open_source(f"{data},split={split}")
         except UserError as error:
             problems.append(str(error))
-    raise UserError(f"{data} has no split {' or '.join(splits)}: {problems[0]} Name both: {data}=TRAIN::TEST.")
+    raise UserError(
+        f"{data} has no {' or '.join(splits)} images that could be opened: {problems[0]} Or name both yourself, as "
+        "NAME=TRAIN::TEST."
+    )
