@@ -15,7 +15,7 @@ from flexpredict.commands.evaluation_options import (
     publish,
 )
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.evaluation.clevr import evaluate_clevr
+from flexpredict.evaluation.clevr import TASKS, evaluate_clevr
 from flexpredict.evaluation.davis import evaluate_davis, score_masks
 from flexpredict.evaluation.results import append_to_table
 
@@ -52,6 +52,7 @@ def _clevr(arguments: list[str]) -> int:
     )
     add_encoder(parser)
     parser.add_argument("--data", required=True, help="the folder CLEVR_v1.0, or scenes, or scenes:3000,size=64")
+    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=TASKS, help="(default: both)")
     add_probing(parser, "shares of the labels (default: 1)")
     add_extraction(parser)
     add_output(parser, "results")
@@ -63,6 +64,7 @@ def _clevr(arguments: list[str]) -> int:
         options.data,
         extraction(options),
         probing(options, labels=(1.0,)),
+        tasks=tuple(options.tasks),
         fabric=place.fabric,
         console=place.console,
     )
