@@ -147,3 +147,16 @@ def test_the_root_itself_must_be_in_reach(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UserError, match=r"Cannot list .*Permission denied"):
         open_folder(tmp_path, lambda found: None)
+
+
+def test_a_link_to_a_folder_that_is_not_there_is_reported_and_found_once_it_is(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    picture(1).save(root / "1.png")
+    (root / "disk").symlink_to(tmp_path / "mounted")
+    source, _ = count_listed(root)
+    assert [str(problem) for problem in source.problems] == [f"{root}/disk: a link that leads nowhere"]
+    (tmp_path / "mounted").mkdir()
+    picture(2).save(tmp_path / "mounted" / "2.png")
+    source, listed = count_listed(root)
+    assert listed == 2 and not source.problems

@@ -134,7 +134,7 @@ def test_a_data_set_that_broke_stops_the_run_with_the_file_and_the_reason(
 ) -> None:
     for file in tmp_path.iterdir():
         file.unlink()
-    with pytest.raises(UserError, match=r"^12 images in a row .*\.png: .*No such file"):
+    with pytest.raises(UserError, match=r"^100 images in a row .*\.png: .*No such file"):
         stream(folder, workers=workers)
 
 

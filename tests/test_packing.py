@@ -350,7 +350,7 @@ def test_a_folder_that_is_complete_or_foreign_is_left_alone(tmp_path: Path) -> N
     source = Listed(small_pictures(3))
     pack(source, tmp_path / "done", workers=0, console=SILENT)
     before = shards(tmp_path / "done")
-    with pytest.raises(UserError, match="is complete: 3 images of listed in 1 shards"):
+    with pytest.raises(UserError, match="is complete: 3 images of listed in 1 shard"):
         pack(source, tmp_path / "done", workers=0, console=SILENT)
     assert shards(tmp_path / "done") == before
     (tmp_path / "foreign").mkdir()

@@ -222,3 +222,30 @@ def test_indices_survive_as_tensors(shards: Path) -> None:
     assert isinstance(source, ShardSource)
     for tensor in (source.starts, source.lengths, source.file_of, source.names.ends, source.names.blob):
         assert isinstance(tensor, torch.Tensor)
+
+
+def test_a_program_that_writes_several_archives_is_told_from_one_and_does_not_hang(shards: Path) -> None:
+    stream = open_images(f"pipe:cat {shards}/s-000.tar {shards}/s-001.tar")
+    assert is_stream(stream)
+    *records, problem = stream.records(0)
+    assert [number_in(record) for record in records if isinstance(record, Record)] == list(range(10))
+    assert isinstance(problem, UnreadableImage) and "give each tar a pipe: of its own" in problem.reason
+
+
+def test_hidden_members_are_no_images(tmp_path: Path) -> None:
+    (tmp_path / "s.tar").write_bytes(tar_of({"a.png": png(3), "._a.png": b"of a Mac", "b/.c.png": png(4)}))
+    source = open_source(f"{tmp_path}/s.tar")
+    assert numbers_in(source) == [3] and not source.problems
+
+
+def test_shards_and_a_few_pictures_in_one_folder_must_be_told_apart(shards: Path) -> None:
+    (shards / "preview.png").write_bytes(png(1))
+    with pytest.raises(UserError, match=r"1 image.* and shards beside"):
+        open_source(str(shards))
+    assert len(open_source(f"{shards}/*.tar")) == 23
+
+
+@pytest.mark.parametrize("option", ["split=test", "label=cls"])
+def test_options_that_shards_do_not_have_are_refused(shards: Path, option: str) -> None:
+    with pytest.raises(UserError, match=f"has no option '{option.partition('=')[0]}'"):
+        open_source(f"{shards}/*.tar,{option}")

@@ -15,7 +15,7 @@ from flexpredict.data.augmentation import PRESETS
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import Batch
 from flexpredict.data.sources import ImageStream, is_stream, open_images, open_source
-from flexpredict.data.stream_loader import stream_batches
+from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.data.streams import Place, Record, Taken, consume, stream_sizes
 from flexpredict.errors import UserError
 
@@ -85,7 +85,8 @@ def test_a_consumer_goes_on_from_a_place_as_if_it_had_not_stopped() -> None:
 
 
 def test_a_pass_that_holds_nothing_ends_the_stream() -> None:
-    assert [str(entry) for entry in consume(Pieces([[None], []]), 0, 0, 1, START)] == ["piece 0: damaged"]
+    """But only after several: in each, other pieces are dealt out."""
+    assert {str(entry) for entry in consume(Pieces([[None], []]), 0, 0, 1, START)} == {"piece 0: damaged"}
 
 
 def batches(stream: ImageStream, **changes: Any) -> list[Batch]:
@@ -203,3 +204,15 @@ def test_a_stream_and_a_source_are_one_stream(tmp_path: Path) -> None:
     assert is_stream(joined) and joined.pieces == 3 and joined.length is None
     found = [number_in(entry.record) for entry in taken(joined, 0, 1, 9)]
     assert sorted(found) == [0, 1, 2, 3, 4, 100, 101, 102, 103]
+
+
+def test_an_empty_piece_does_not_end_the_stream_of_its_reader() -> None:
+    stream = Pieces([[*range(4)], [*range(4, 8)], [], [*range(8, 12)]])
+    for consumer in range(4):
+        assert len(taken(stream, consumer, 4, 40)) == 40
+
+
+def test_places_are_known_of_every_consumer_from_the_first_step_on() -> None:
+    assert starting_places({}, 3) == dict.fromkeys(range(3), START)
+    assert starting_places({0: Place(2, 5), 1: Place(1, 9)}, 2) == {0: Place(2, 5), 1: Place(1, 9)}
+    assert starting_places({0: Place(2, 5), 1: Place(1, 9)}, 1) == {0: Place(3, 0)}

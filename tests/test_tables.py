@@ -240,3 +240,38 @@ def test_a_data_set_that_is_not_there_says_so(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"hf://nobody/nothing .*could not be opened.*Check the name"):
         open_images("hf://nobody/nothing:train")
+
+
+def test_splits_are_told_by_the_names_of_folders_as_well_and_never_mixed(tmp_path: Path) -> None:
+    for split, numbers in (("train", range(3)), ("test", range(10, 12)), ("val", range(20, 22))):
+        (tmp_path / "d" / split).mkdir(parents=True)
+        dataset(numbers).to_parquet(tmp_path / "d" / split / "0000.parquet")
+    assert numbers_in(open_source(str(tmp_path / "d"))) == [0, 1, 2]
+    assert numbers_in(open_source(f"{tmp_path / 'd'},split=test")) == [10, 11]
+    assert numbers_in(open_source(f"{tmp_path / 'd'},split=val")) == [20, 21]
+
+
+def test_a_split_of_files_that_are_named_one_by_one_is_refused(tables: Path) -> None:
+    with pytest.raises(UserError, match=r"has no option 'split'.*name its files"):
+        open_source(f"{tables}/*.parquet,split=test")
+
+
+def test_a_table_that_was_mended_is_read_again(tables: Path) -> None:
+    whole = (tables / "train-00000-of-00002.parquet").read_bytes()
+    (tables / "train-00000-of-00002.parquet").write_bytes(b"broken")
+    settle(tables)
+    assert numbers_in(open_source(str(tables))) == list(range(17, 23))
+    (tables / "train-00000-of-00002.parquet").write_bytes(whole)
+    settle(tables)
+    assert numbers_in(open_source(str(tables))) == list(range(23))
+
+
+def test_images_in_a_zip_file_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import zipfile
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    (tmp_path / "zipped").mkdir()
+    with zipfile.ZipFile(tmp_path / "zipped" / "data.zip", "w") as archive:
+        for number in range(4):
+            archive.writestr(f"{number}.png", png(number))
+    assert sorted(numbers_in(open_source(f"hf://{tmp_path / 'zipped'}"))) == [0, 1, 2, 3]

@@ -4,6 +4,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +162,48 @@ def test_too_many_broken_images_stop_the_run_and_it_can_be_told_to_go_on(tmp_pat
     assert len(skipped(tmp_path / "run")) == 3
     assert pretrain(None, tmp_path / "run", resume=True, max_skipped=0.2).finished
     assert len(skipped(tmp_path / "run")) == 3
+
+
+def test_a_run_is_not_resumed_on_other_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(12):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        picture(number).save(tmp_path / "data" / f"{number:02}.png")
+    with monkeypatch.context() as patch:
+        stop_after(2, patch)
+        pretrain(str(tmp_path / "data"), tmp_path / "run", **SHORT | {"epoch_size": 12})
+    (tmp_path / "data" / "03.png").rename(tmp_path / "data" / "13.png")
+    with pytest.raises(UserError, match=r"not those that the run .*12, now there are 12, with other names"):
+        pretrain(None, tmp_path / "run", resume=True)
+    (tmp_path / "data" / "13.png").rename(tmp_path / "data" / "03.png")
+    assert pretrain(None, tmp_path / "run", resume=True).finished
+
+
+def test_a_signal_to_all_processes_saves_and_leaves(tmp_path: Path) -> None:
+    """As a cluster sends it: the processes that read images get it too."""
+    for number in range(12):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        picture(number).save(tmp_path / "data" / f"{number:02}.png")
+    options = [f"--{name}={value}" for name, value in OPTIONS.items() if name != "epochs"]
+    out = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "flexpredict.cli",
+        "pretrain",
+        "--data",
+        str(tmp_path / "data"),
+        "--out",
+        str(out),
+    ]
+    command += [*options, "--epochs=100000", "--workers=2", "--log_every=1"]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        metrics = out / "metrics.jsonl"
+        while not (metrics.is_file() and metrics.stat().st_size) and process.poll() is None:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGTERM)
+        said, complained = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"everything is saved" in said, complained
+    assert (out / "checkpoints" / "last").exists()
 
 
 def test_what_was_broken_in_the_listing_is_listed_as_well(data: dict[str, Any], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Column, Table
 
+from flexpredict.data.identity import identity
 from flexpredict.data.sources import ImageSource, ImageStream, is_stream, open_images
 from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online import online_probe
@@ -80,7 +81,7 @@ def run(
     if recipe.init_from is not None and not (resume and (folder.checkpoints / "last").exists()):
         load_model(newest_checkpoint(Path(recipe.init_from) / "checkpoints"), model)
     probe = _probe(plan, source, fabric.device)
-    on_first_rank(fabric, lambda: _prepare(folder, plan, fabric, resume, overwrite))
+    on_first_rank(fabric, lambda: _prepare(folder, plan, source, fabric, resume, overwrite))
     _announce(console, plan, fabric, model, folder, resume)
     with TrainingProgress(console, plan.steps) as progress:
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
@@ -107,12 +108,21 @@ def described(data: str | list[str]) -> str:
     return printable(data if isinstance(data, str) else " ".join(data))
 
 
-def _prepare(folder: RunFolder, plan: Plan, fabric: Fabric, resume: bool, overwrite: bool) -> None:
+def _prepare(
+    folder: RunFolder,
+    plan: Plan,
+    source: ImageSource | ImageStream,
+    fabric: Fabric,
+    resume: bool,
+    overwrite: bool,
+) -> None:
     if resume:
         folder.refuse_changes(plan.describe(), FREE_ON_RESUME)
+        folder.refuse_other_data(identity(source))
     else:
         folder.create(overwrite)
         folder.save_config(plan.describe())
+        folder.save_data(identity(source))
     folder.save_environment(
         device=_device_name(fabric.device),
         ranks=fabric.world_size,

@@ -22,7 +22,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=None, help="processes (default: one a core)")
     parser.add_argument("--max_skipped", type=float, default=0.05, help="largest share of unreadable images")
     parser.add_argument("--verify", action="store_true", help="only check the shards in OUT against their checksums")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     if options.verify:
         problems = verify(options.out)
         print("\n".join(problems) or f"{options.out}: all shards are as they were written.")

@@ -46,6 +46,8 @@ _SILENCE = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 _STRIP = 2**22
 # A progressive JPEG has about ten scans. Each takes as long as decoding the image: thousands are an attack.
 _MOST_SCANS = 200
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
+_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 # What turns the stored image upright, by EXIF orientation.
 _UPRIGHT: dict[int, Turn] = {
     1: (False, False, False),
@@ -191,10 +193,22 @@ def _identified(file: BinaryIO) -> Image.Image:
 def _refuse_many_scans(file: BinaryIO) -> None:
     position = file.tell()
     file.seek(0)
-    scans = file.read().count(b"\xff\xda")
+    scans = _count_scans(file.read())
     file.seek(position)
     if scans > _MOST_SCANS:
         raise _RefusedError(f"a JPEG of {scans} scans, which would take very long to decode")
+
+
+def _count_scans(jpeg: bytes) -> int:
+    """From marker to marker, up to the end of the image: what else is in the file may hold any bytes."""
+    scans, place = 0, 2
+    while marker := _MARKER.search(jpeg, place):
+        kind = jpeg[marker.end() - 1]
+        if kind == _END_OF_IMAGE:
+            break
+        scans += kind == _START_OF_SCAN
+        place = marker.end() + int.from_bytes(jpeg[marker.end() : marker.end() + 2], "big")
+    return scans
 
 
 def _load_tiff(image: Image.Image) -> None:

@@ -119,8 +119,17 @@ def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> It
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(top + place) as entries:
                 for entry in entries:
-                    if not entry.name.startswith(b"."):
-                        (folders if _is_folder(entry) else files).append(entry.name)
+                    if entry.name.startswith(b"."):
+                        continue
+                    if _is_folder(entry):
+                        folders.append(entry.name)
+                    elif entry.is_symlink() and _leads_nowhere(entry):
+                        # Perhaps to a disk that is not mounted: watched, so that this listing is not remembered.
+                        name = os.fsdecode(top + place + entry.name)
+                        problems.append(UnreadableImage(name, "a link that leads nowhere"))
+                        watched.append(os.path.abspath(name))
+                    else:
+                        files.append(entry.name)
         except OSError as error:
             if not place:
                 raise UserError(f"Cannot list {root}: {error.strerror}. Check its permissions.") from error
@@ -129,6 +138,10 @@ def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> It
         watched.append(os.path.abspath(os.fsdecode(top + place)))
         waiting += [place + folder + b"/" for folder in sorted(folders, reverse=True)]
         yield place, sorted(files)
+
+
+def _leads_nowhere(entry: "os.DirEntry[bytes]") -> bool:
+    return suffix(os.fsdecode(entry.name)) not in IMAGE_SUFFIXES and not os.path.exists(entry.path)
 
 
 def _is_folder(entry: "os.DirEntry[bytes]") -> bool:

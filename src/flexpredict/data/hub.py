@@ -10,6 +10,7 @@ import torch
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.encoded_images import EncodedImages
+from flexpredict.data.image_source import MOST_CLASSES
 from flexpredict.data.streams import ImageStream, Record
 from flexpredict.errors import UserError, did_you_mean
 
@@ -115,13 +116,16 @@ def _source(name: str, dataset: Any, options: dict[str, str]) -> HubSource:
     if label is not None:
         values = dataset.data.column(label) if dataset._indices is None else None
         listed = values.to_pylist() if values is not None else dataset[label][:]
+        # Several classes an image, or numbers that are no classes, are none.
+        listed = [value if isinstance(value, (int, str)) else None for value in listed]
         if any(isinstance(value, str) for value in listed):
             classes = tuple(sorted({value for value in listed if value is not None}))
             number_of = {value: number for number, value in enumerate(classes)}
             listed = [None if value is None else number_of[value] for value in listed]
         labels = torch.tensor([-1 if value is None else int(value) for value in listed])
-        classes = classes or tuple(map(str, range(int(labels.max()) + 1)))
-        labels = labels if bool((labels >= 0).any()) else None
+        labels = labels if bool((labels >= 0).any()) and int(labels.max()) < MOST_CLASSES else None
+        if labels is not None:
+            classes = classes or tuple(map(str, range(int(labels.max()) + 1)))
     if not len(dataset):
         raise UserError(f"There are no rows in {name}.")
     return HubSource(
@@ -170,6 +174,14 @@ def _encoded(value: Any, name: str) -> str | bytes:
     found = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
     if not found:
         raise UnreadableImage(name, "the row holds no image")
+    if isinstance(found, str) and "://" in found:  # in a zip file, or not on this machine
+        from datasets.utils.file_utils import xopen
+
+        try:
+            with xopen(found, "rb") as file:
+                return bytes(file.read())
+        except Exception as error:  # of whatever kind the file system behind the name raises
+            raise UnreadableImage(name, f"{found} cannot be read: {error}") from error
     return found  # type: ignore[no-any-return]
 
 

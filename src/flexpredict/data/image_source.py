@@ -12,6 +12,8 @@ from flexpredict.data.augmentation import Crops, crop_arrays
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.listing import digest, digest_of
 
+MOST_CLASSES = 1_000_000  # a number beyond is no class, whatever it is
+
 
 class ImageSource(Protocol):
     """Images in a fixed order, any of which can be read at any time, and in any process."""

@@ -81,7 +81,7 @@ class Listing:
 def cached_listing(kind: str, places: Iterable[str], make: Callable[[], Listing], worth_it: int) -> Listing:
     """The listing of `places`: the cached one where nothing has changed, else a new one.
 
-    It is kept if its longest tensor has at least `worth_it` entries: a short one is quicker made than found.
+    It is kept if each of its tensors has at least `worth_it` entries: a short one is quicker made than found.
     """
     path = cache_folder() / "listings" / f"{kind}-{digest([_VERSION, kind, *places])}.safetensors"
     listing = _load(path)
@@ -89,7 +89,7 @@ def cached_listing(kind: str, places: Iterable[str], make: Callable[[], Listing]
         return listing
     started = time.time()
     listing = make()
-    if max((len(tensor) for tensor in listing.tensors.values()), default=0) >= worth_it:
+    if min((len(tensor) for tensor in listing.tensors.values()), default=0) >= worth_it:
         _save(path, listing, started)
     return listing
 

@@ -26,7 +26,7 @@ from flexpredict.randomness import sample_keys, shuffled, stream_key
 Size = tuple[int, int]
 
 # So many images in a row, tried for one place in a batch, make a broken data set and not a broken file.
-_ATTEMPTS = 12
+_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)

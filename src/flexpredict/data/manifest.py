@@ -10,6 +10,7 @@ from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 
 MANIFEST = "manifest.json"
+PACKING_SETTINGS = "pack.json"  # there while packing is not finished
 _FORMAT, _VERSION = "flexpredict shards", 1
 _BLOCK = 2**20
 

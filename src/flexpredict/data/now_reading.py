@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _LONGEST = 1024
+_SECONDS_TO_SAVE = 60
 _PID = slice(0, 8)
 
 _mine: NDArray[np.uint8] | None = None
@@ -25,7 +26,11 @@ def new_board(workers: int) -> Tensor:
 def begin_worker(board: Tensor, worker: int) -> None:
     """What a process that reads images does first: from now on it is `worker`."""
     # Ctrl-C reaches workers as well, and each would print a traceback: the main process ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    # A cluster sends SIGTERM to every process, and the main one needs batches until it has saved; but it is also how
+    # Python ends what is left of its children, and waits for them: so obeyed, but later.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_SECONDS_TO_SAVE))
     global _mine  # noqa: PLW0603 (a process has one reader)
     line = board[worker].numpy()
     line[_PID] = np.frombuffer(os.getpid().to_bytes(8, "little"), np.uint8)

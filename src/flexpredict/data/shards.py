@@ -18,6 +18,7 @@ import torch
 from flexpredict.data.byte_ranges import ByteRanges, close_files
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.folders import IMAGE_SUFFIXES, suffix
+from flexpredict.data.image_source import MOST_CLASSES
 from flexpredict.data.listing import Count, Listing, Names, NamesBuilder, cached_listing, integers
 from flexpredict.data.manifest import Manifest
 from flexpredict.data.streams import ImageStream, Record
@@ -32,7 +33,6 @@ _OPENERS: dict[str, Callable[[str, str], Any]] = {
 }
 _WORTH_KEEPING = 10_000
 _LONGEST_LABEL = 64
-_MOST_CLASSES = 1_000_000  # a number beyond is no class, whatever it is
 _LARGEST_IMAGE = 2**30
 
 
@@ -107,7 +107,14 @@ class ShardStream(ImageStream):
             with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, stderr=said) as process:
                 try:
                     yield from _samples(shard, TarReader(cast(BinaryIO, process.stdout), seekable=False))
+                    # The archive may end before the output does, and a program that cannot write never ends.
+                    rest = 0
+                    while block := cast(BinaryIO, process.stdout).read(2**20):
+                        rest += len(block) - block.count(0)
                     code = process.wait()
+                    if rest:
+                        reason = "writes more after the end of its archive; give each tar a pipe: of its own"
+                        yield UnreadableImage(shard, reason)
                 finally:
                     process.kill()
             if code:
@@ -196,7 +203,8 @@ def _key_and_ending(member: bytes) -> tuple[bytes, str]:
     """WebDataset's rule: the key of a sample is all before the first dot of the file's name."""
     folder, slash, file = member.rpartition(b"/")
     stem, _, _ = file.partition(b".")
-    return folder + slash + stem, suffix(os.fsdecode(file))
+    # Hidden files, such as what a Mac puts beside each, are none of ours.
+    return folder + slash + stem, "" if file.startswith(b".") else suffix(os.fsdecode(file))
 
 
 def _why_not(member: Member) -> str | None:
@@ -208,7 +216,7 @@ def _why_not(member: Member) -> str | None:
 
 def _label(text: bytes) -> int:
     text = text.strip()
-    return int(text) if text.isdigit() and int(text) < _MOST_CLASSES else -1
+    return int(text) if text.isdigit() and int(text) < MOST_CLASSES else -1
 
 
 def _classes(files: list[str], count: int) -> tuple[str, ...]:

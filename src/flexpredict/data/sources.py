@@ -18,7 +18,7 @@ from flexpredict.data.folders import open_folder, suffix
 from flexpredict.data.hub import SAVED, SAVED_SPLITS, open_hub, open_saved
 from flexpredict.data.image_source import ArraySource, ImageSource, JoinedSource
 from flexpredict.data.listing import Count
-from flexpredict.data.manifest import Manifest
+from flexpredict.data.manifest import PACKING_SETTINGS, Manifest
 from flexpredict.data.shards import ShardStream, can_be_indexed, open_shards
 from flexpredict.data.streams import ImageStream, JoinedStream, SourceAsStream
 from flexpredict.data.tables import TableStream, open_tables
@@ -30,6 +30,8 @@ _TRIED_ON_OPENING = 32
 _SCENES = 10_000
 _SHARDS = (".tar", ".tgz", ".gz", ".bz2", ".xz")
 _OPTIONS = ("image", "label", "split", "config", "revision")
+_SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?|dev|eval)(?![a-z])")
+_FEW_IMAGES = 1000  # beside shards, these are more likely a preview than the data
 _KINDS = ("scenes", "stream", "pipe")
 _WAYS = (
     "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
@@ -64,9 +66,10 @@ def open_source(data: str | Sequence[str], count: Count = lambda found: None) ->
     """`open_images` where a stream will not do, because images are read in an order of their own."""
     opened = open_images(data, count)
     if is_stream(opened):
+        shown = " ".join(f"'{name}'" for name in ([data] if isinstance(data, str) else data))
         raise UserError(
             f"{opened.name} is a stream, which is read from its beginning to its end, but here any image must be "
-            f"within reach. Convert it once with `flexpredict pack '{data}' FOLDER`, then give that folder."
+            f"within reach. Convert it once with `flexpredict pack {shown} FOLDER`, then give that folder."
         )
     return opened
 
@@ -88,6 +91,8 @@ def _open(uri: str, count: Count) -> ImageSource | ImageStream:
     name, options = _options(name)
     if name.startswith("hf://"):
         name, _, split = name.removeprefix("hf://").partition(":")
+        if split and "split" in options:
+            raise UserError(f"{uri} names two splits. Leave one out.")
         opened = open_hub(f"hf://{name}", split or options.get("split"), options, stream)
         return _readable(opened)
     files = _files(name, uri)
@@ -100,30 +105,42 @@ def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Cou
     """Whatever the folder holds: a packed or saved data set, images, shards or tables."""
     if (manifest := Manifest.load(folder)) is not None:
         shards = [str(folder / shard.name) for shard in manifest.shards]
+        for shard in manifest.shards:
+            path = folder / shard.name
+            if not path.is_file() or path.stat().st_size != shard.bytes:
+                raise UserError(f"{path} is missing or not as it was packed. Restore it, or pack the images again.")
         return _open_files(str(folder), shards, options, stream, count)
+    if (folder / PACKING_SETTINGS).is_file():
+        raise UserError(f"{folder} is packed only in part. Run the same `flexpredict pack` again to finish it.")
     if (folder / SAVED_SPLITS).is_file() or all((folder / name).is_file() for name in SAVED):
         return open_saved(folder, options.get("split"), options)
     try:
         images = open_folder(folder, count)
-        if options:
-            raise UserError(
-                f"{folder} is a folder of image files, for which there is no option {next(iter(options))}."
-            )
-        return images
     except UserError:
-        shards = sorted(str(path) for path in folder.iterdir() if suffix(path.name) in _SHARDS)
-        if shards:
+        if shards := _shards_in(folder):
             return _open_files(str(folder), shards, options, stream, count)
         tables = sorted(map(str, folder.rglob("*.parquet")))
-        if tables:
-            name, tables = _one_split(folder, tables, options.get("split"))
-            return _open_files(name, tables, options, stream, count)
-        raise
+        if not tables:
+            raise
+        name, tables = _one_split(folder, tables, options.pop("split", None))
+        return _open_files(name, tables, options, stream, count)
+    _refuse_options(f"{folder}, a folder of image files,", options, ())
+    if len(images) < _FEW_IMAGES and _shards_in(folder):
+        raise UserError(
+            f"{folder} holds {len(images)} image(s) and shards beside them. Name what you mean: the shards as"
+            f" {folder}/*.tar, or move one of them elsewhere."
+        )
+    return images
+
+
+def _shards_in(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.iterdir() if suffix(path.name) in _SHARDS)
 
 
 def _open_files(
     name: str, files: list[str], options: dict[str, str], stream: bool, count: Count
 ) -> ImageSource | ImageStream:
+    _refuse_options(name, options, ("image", "label") if suffix(files[0]) == ".parquet" else ())
     kinds = {"tables" if suffix(file) == ".parquet" else "shards" for file in files}
     if len(kinds) > 1:
         raise UserError(f"{name} names shards and tables at once. Give them as two sources.")
@@ -141,7 +158,7 @@ def _files(name: str, uri: str) -> Path | list[str]:
     path = Path(name).expanduser()
     if name and path.is_dir():
         return path
-    files = [name] if path.is_file() else sorted(_found(name))
+    files = [str(path)] if path.is_file() else sorted(_found(name))
     known = [file for file in files if suffix(file) == ".parquet" or suffix(file) in _SHARDS]
     if files and not known:
         raise UserError(
@@ -202,11 +219,22 @@ def _options(name: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
+def _refuse_options(name: str, options: dict[str, str], known: tuple[str, ...]) -> None:
+    for option in options:
+        if option not in known:
+            raise UserError(
+                f"{name} has no option '{option}'; it has {', '.join(known) or 'none'}. To choose a split, name its"
+                " files, or the folder that holds all splits."
+            )
+
+
 def _one_split(folder: Path, tables: list[str], split: str | None) -> tuple[str, list[str]]:
     """Files named train-00000-of-00002.parquet and the like belong to a split; the first (train) by default."""
     splits: dict[str, list[str]] = {}
     for table in tables:
-        found = re.match(r"(train|test|valid(?:ation)?|dev|eval)(?![a-z])", Path(table).name.lower())
+        # train-00000-of-00002.parquet, or train/0000.parquet
+        parts = reversed(Path(table).relative_to(folder).parts)
+        found = next(filter(None, (_SPLIT.match(part.lower()) for part in parts)), None)
         splits.setdefault(found.group(1) if found else "", []).append(table)
     if split is not None and split not in splits:
         known = ", ".join(name or "(none)" for name in splits)

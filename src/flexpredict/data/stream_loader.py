@@ -36,12 +36,7 @@ def stream_batches(
     If the number of consumers is not what it was when `places` was noted, a new pass over the stream begins.
     """
     consumers = world_size * max(1, workers)
-    places = places or {}
-    if set(places) == set(range(consumers)):
-        starts = dict(places)
-    else:
-        new_pass = max((place.epoch + 1 for place in places.values()), default=0)
-        starts = {consumer: Place(new_pass, 0) for consumer in range(consumers)}
+    starts = starting_places(places or {}, consumers)
     dataset = _StreamBatches(
         stream,
         augmentation,
@@ -55,6 +50,14 @@ def stream_batches(
         starts,
     )
     return Batches(dataset, None, workers)
+
+
+def starting_places(places: Places, consumers: int) -> dict[int, Place]:
+    """Where each consumer begins: at its place, or, if there were more or fewer of them, with a new pass."""
+    if set(places) == set(range(consumers)):
+        return dict(places)
+    new_pass = max((place.epoch + 1 for place in places.values()), default=0)
+    return {consumer: Place(new_pass, 0) for consumer in range(consumers)}
 
 
 @dataclass

@@ -20,6 +20,7 @@ from flexpredict.randomness import permutation, stream_key
 _SHUFFLED_RECORDS = 1024
 _SHUFFLED_BYTES = 64 * 2**20
 _PIECE_OF_SOURCE = 1024
+_EMPTY_PASSES = 16
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def consume(
     Ends if a whole pass held nothing for it, which would otherwise be for ever as well.
     """
     epoch, to_skip = start
+    empty = 0
     while True:
         taken = 0
         for chunk, records in enumerate(_chunks(_own_records(stream, seed, consumer, consumers, epoch))):
@@ -98,7 +100,8 @@ def consume(
                 if taken > to_skip:
                     record, ordinal = images[position]
                     yield Taken(record, Place(epoch, taken), ordinal)
-        if not taken:
+        empty = 0 if taken else empty + 1
+        if empty == _EMPTY_PASSES:
             return
         epoch, to_skip = epoch + 1, 0
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from flexpredict.data.byte_ranges import ByteRanges, close_files
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.image_source import MOST_CLASSES
 from flexpredict.data.listing import (
     Count,
     Listing,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 _IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "picture", "photo", "pixels")
 _LABEL_NAMES = ("label", "labels", "class", "cls", "category", "fine_label", "target")
 _ROWS_AT_ONCE = 256
-_MOST_CLASSES = 1_000_000  # a number beyond is no class, whatever it is
 _NO_IMAGE = "the row holds no image"
 
 
@@ -87,7 +87,7 @@ def open_tables(name: str, files: list[str], image: str | None, label: str | Non
     columns = _columns(readable[0], image, label)
     readable, others = _with_column(readable, columns.image)
     problems += others
-    places = [*map(os.path.abspath, files), columns.image, columns.label or ""]
+    places = [*map(os.path.abspath, readable), columns.image, columns.label or ""]
     listing = cached_listing("tables", places, lambda: _unpack(readable, columns, count), worth_it=0)
     if not Path(listing.notes["unpacked"]).is_file():  # the cache was half emptied
         listing = _unpack(readable, columns, count)
@@ -161,9 +161,10 @@ def _readable(name: str, files: list[str]) -> tuple[list[str], list[UnreadableIm
 def _with_column(files: list[str], image: str) -> tuple[list[str], list[UnreadableImage]]:
     """The tables that have images where the first has them, and what is wrong with the others."""
     tables, problems = [], []
+    kind = _open(files[0]).schema_arrow.field(image).type
     for file in files:
         schema = _open(file).schema_arrow
-        if image in schema.names and (file == files[0] or _could_hold_images(schema, image)):
+        if image in schema.names and (schema.field(image).type == kind or _could_hold_images(schema, image)):
             tables.append(file)
         else:
             problems.append(UnreadableImage(file, f"has no images in a column '{image}', as {files[0]} has"))
@@ -260,7 +261,7 @@ def _images(batch: "RecordBatch", column: str) -> list[str | bytes | None]:
 def _labels(batch: "RecordBatch", columns: Columns) -> list[int | str | None]:
     if columns.label not in batch.schema.names:
         return [None] * batch.num_rows
-    count = len(columns.classes or ()) or _MOST_CLASSES
+    count = len(columns.classes or ()) or MOST_CLASSES
     values = batch.column(columns.label).to_pylist()
     return [
         value if isinstance(value, str) or (isinstance(value, int) and 0 <= value < count) else None

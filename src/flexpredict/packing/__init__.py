@@ -60,7 +60,8 @@ def pack(
     with Counting(console, "listing", "images") as counting:
         opened = open_images(source, counting.add) if isinstance(source, str | Sequence) else source
     images = packing_input(opened)
-    folder.begin({**images.identity(), "size": size, "quality": quality, "images_per_shard": images_per_shard})
+    settings = {"size": size, "quality": quality, "images_per_shard": images_per_shard}
+    folder.begin({"source": images.name, **images.identity, **settings})
     shards = folder.finished_shards()
     tally = _Tally(images.name, max_skipped)
     for record in shards.values():
@@ -154,9 +155,13 @@ def _manifest(images: PackingInput, size: int, quality: int, shards: dict[int, S
 def _summary(manifest: Manifest, out: Path) -> str:
     skipped = f"; {len(manifest.skipped):,} could not be read, see {MANIFEST} there" if manifest.skipped else ""
     return (
-        f"Packed {manifest.images:,} images into {len(manifest.shards):,} shard(s) in {out}"
+        f"Packed {manifest.images:,} images into {_shards(len(manifest.shards))} in {out}"
         f" ({decimal(manifest.bytes)}){skipped}."
     )
+
+
+def _shards(count: int) -> str:
+    return "1 shard" if count == 1 else f"{count:,} shards"
 
 
 def _check(size: int, quality: int, images_per_shard: int, workers: int | None, max_skipped: float) -> None:

@@ -4,12 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flexpredict.data.manifest import Manifest
+from flexpredict.data.manifest import PACKING_SETTINGS, Manifest
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 from flexpredict.packing.shard_writing import ShardRecord
-
-_SETTINGS = "pack.json"
 
 
 class PackingFolder:
@@ -17,7 +15,7 @@ class PackingFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.settings = path / _SETTINGS
+        self.settings = path / PACKING_SETTINGS
 
     def shard(self, number: int) -> Path:
         return self.path / f"shard-{number:06d}.tar"
@@ -31,12 +29,12 @@ class PackingFolder:
             self._tidy()
             raise UserError(
                 f"{self.path} is complete: {manifest.images:,} images of {manifest.source} in"
-                f" {len(manifest.shards):,} shards. Use it as it is; to pack other images, name another folder."
+                f" {len(manifest.shards):,} shard(s). Use it as it is; to pack other images, name another folder."
             )
         if self.settings.is_file() or not self.path.is_dir():
             return
         # A run that was killed early may have left the settings under their temporary name.
-        strangers = [entry for entry in self.path.iterdir() if not entry.name.startswith(f".{_SETTINGS}.")]
+        strangers = [entry for entry in self.path.iterdir() if not entry.name.startswith(f".{PACKING_SETTINGS}.")]
         if strangers:
             raise UserError(
                 f"{self.path} is not empty ({min(strangers).name} is there) and was not begun by `flexpredict pack`."
@@ -79,6 +77,6 @@ class PackingFolder:
         self._tidy()
 
     def _tidy(self) -> None:
-        for pattern in ("shard-*.json", ".*.tmp", _SETTINGS):
+        for pattern in ("shard-*.json", ".*.tmp", PACKING_SETTINGS):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)

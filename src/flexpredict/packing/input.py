@@ -1,13 +1,12 @@
 """What is packed: a source or a stream, cut into batches for the workers."""
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.encoded_images import evenly_spaced
+from flexpredict.data.identity import identity
 from flexpredict.data.image_source import ImageSource
 from flexpredict.data.manifest import SkippedImage
 from flexpredict.data.sources import is_stream
@@ -18,7 +17,6 @@ from flexpredict.packing.workers import Batch
 # all workers busy and that Ctrl-C is obeyed at once. Records of a stream are sent to the worker, hence their bound.
 _IN_BATCH = 16
 _BYTES_IN_BATCH = 4 * 2**20
-_NAMES_COMPARED = 1000
 
 
 @dataclass(frozen=True)
@@ -29,28 +27,22 @@ class PackingInput:
     classes: tuple[str, ...] | None
     length: int | None
     problems: tuple[SkippedImage, ...]  # found while listing; in a stream they come up on the way
-    some_names: tuple[str, ...]
+    identity: dict[str, Any]
     source: ImageSource | None  # what workers read from; None if batches bring their records along
     batches: Callable[[int, Collection[int]], Iterator[Batch]]
     """Of all images in order, given how many make a shard, and which shards to leave out."""
-
-    def identity(self) -> dict[str, Any]:
-        """What tells one source from another, or from itself after files came or went."""
-        listing = "\0".join((*(self.classes or ()), "", *self.some_names)).encode(errors="surrogateescape")
-        digest = hashlib.sha256(listing).hexdigest()[:16]
-        return {"source": self.name, "images": self.length, "list_of_images": digest}
 
 
 def packing_input(images: ImageSource | ImageStream) -> PackingInput:
     if is_stream(images):
         batches = partial(_stream_batches, images)
-        return PackingInput(images.name, images.classes, images.length, (), (), None, batches)
+        return PackingInput(images.name, images.classes, images.length, (), identity(images), None, batches)
     return PackingInput(
         name=images.name,
         classes=images.classes,
         length=len(images),
         problems=tuple(SkippedImage(problem.name, problem.reason) for problem in images.problems),
-        some_names=tuple(images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED)),
+        identity=identity(images),
         source=images,
         batches=partial(_source_batches, len(images)),
     )

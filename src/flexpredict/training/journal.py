@@ -120,7 +120,8 @@ class Journal:
         """Share with the other ranks what each alone knows: skipped images, and places in a stream."""
         self.skipped.settle(step)
         for places in gather(self.fabric, self.places):
-            self.places.update(places)
+            for consumer, place in places.items():  # the others may know an older one of it
+                self.places[consumer] = max(place, self.places.get(consumer, place))
 
     def refuse_nonfinite(self) -> None:
         """Stop before a broken model is logged or saved."""

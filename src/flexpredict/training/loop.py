@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from flexpredict.data.loader import Batches, training_batches
 from flexpredict.data.pixels import normalise
 from flexpredict.data.sources import ImageSource, ImageStream, is_stream
-from flexpredict.data.stream_loader import stream_batches
+from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.encoder import Encoder
 from flexpredict.encoder_file import EncoderSpec, save_encoder
 from flexpredict.masking import sample_masks
@@ -151,6 +151,8 @@ def _batches(
         "workers": plan.workers,
     }
     if is_stream(source):
+        # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
+        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.workers))
         return stream_batches(source, plan.augmentation, plan.image_sizes, **how, places=journal.places)
     if first_step == 0:
         journal.skipped.add(source.problems)

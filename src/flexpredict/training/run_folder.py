@@ -32,6 +32,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.encoder = path / "encoder.safetensors"
         self.environment = path / "environment.json"
+        self.data = path / "data.json"
 
     def create(self, overwrite: bool) -> None:
         """Make the folder, or refuse to touch one that holds something."""
@@ -77,6 +78,21 @@ class RunFolder:
             raise UserError(
                 f"The run in {self.path} was made with another recipe: {'; '.join(changed)}. Resume it without these "
                 "options, or start a new run with another --out (pretrain: from its weights with --init_from)."
+            )
+
+    def save_data(self, identity: dict[str, Any]) -> None:
+        """What the images are, so that a resumed run can be sure to have the same."""
+        write_text_atomically(self.data, json.dumps(identity, indent=2) + "\n")
+
+    def refuse_other_data(self, identity: dict[str, Any]) -> None:
+        """Other images would have another order, and the run would not be the one it was."""
+        saved = json.loads(self.data.read_text()) if self.data.is_file() else identity
+        if saved != identity:
+            raise UserError(
+                f"The images are not those that the run in {self.path} was made with: there were {saved['images']}, "
+                f"now there are {identity['images']}"
+                + (", with other names" if saved["images"] == identity["images"] else "")
+                + ". Put them back as they were, or start a new run from its weights with --init_from."
             )
 
     def save_environment(self, **facts: Any) -> None:
