@@ -26,6 +26,7 @@ bench: install
 	$(BIN)/python benchmarks/linear_probe.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/listing.py
+	$(BIN)/python benchmarks/davis_scores.py
 	$(BIN)/python benchmarks/contexts_per_image.py
 
 install: $(VENV)/installed
