@@ -1,11 +1,13 @@
 """Runs on every kind of source: resumed without the change of a bit, whole on two ranks, past what is broken."""
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -251,3 +253,19 @@ def test_two_ranks_share_an_uneven_stream_and_list_what_is_broken_once(tmp_path:
         assert done.returncode == 0, done.stderr
         assert (out / "encoder.safetensors").is_file()
     assert {Path(name).name for name in skipped(tmp_path / "run 0")} == {"03.png", "15.png"}
+
+
+@pytest.mark.slow
+def test_a_rank_without_images_ends_both_in_words(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards", 20, 20)
+    with tarfile.open(tmp_path / "shards" / "broken.tar", "w") as archive:
+        for number in range(20):
+            info = tarfile.TarInfo(f"{number}.png")
+            info.size = 6
+            archive.addfile(info, io.BytesIO(b"broken"))
+    given = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
+    given += ["--devices", "2", "--max-skipped", "1", "--epochs", "5", "--epoch-size", "40", "--log-every", "4"]
+    done = torchrun("pretrain", "--data", f"stream:{tmp_path}/shards", "--out", str(tmp_path / "run"), *given)
+    assert done.returncode != 0
+    assert done.stderr.count("none could be read; the last was") == 2, done.stderr
+    assert "Connection closed" not in done.stderr and "UserError" not in done.stderr

@@ -41,6 +41,8 @@ class Journal:
     waited: float = 0.0
     places: dict[int, Place] = field(default_factory=dict)
     """Of a stream: how far each of its consumers has come."""
+    trouble: str = ""
+    """Why this rank has no more batches, which the others do not know yet."""
 
     @classmethod
     def open(
@@ -91,8 +93,8 @@ class Journal:
 
     def write(self, step: int, record: Record) -> None:
         """A line of metrics: `record` and the means since the line before."""
-        self.refuse_nonfinite()
         self.settle(step)
+        self.refuse_nonfinite()
         mean = self.fabric.all_reduce(self.loss_sum / self.loss_count, reduce_op="mean")
         loss = float(mean) if isinstance(mean, Tensor) else float("nan")
         speed, wait = self.images / self.seconds, self.waited / self.seconds
@@ -117,7 +119,10 @@ class Journal:
         self.seconds = self.waited = 0.0
 
     def settle(self, step: int) -> None:
-        """Share with the other ranks what each alone knows: skipped images, and places in a stream."""
+        """Share with the other ranks what each alone knows: trouble, skipped images, and places in a stream."""
+        for trouble in filter(None, gather(self.fabric, self.trouble)):
+            self.close()
+            raise UserError(trouble)
         self.skipped.settle(step)
         for places in gather(self.fabric, self.places):
             for consumer, place in places.items():  # the others may know an older one of it
@@ -125,7 +130,7 @@ class Journal:
 
     def refuse_nonfinite(self) -> None:
         """Stop before a broken model is logged or saved."""
-        step = int(self.nonfinite_step)
+        step = max(gather(self.fabric, int(self.nonfinite_step)))
         if step < 0:
             return
         self.close()

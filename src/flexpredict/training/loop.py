@@ -2,19 +2,20 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from flexpredict.data.loader import Batches, training_batches
+from flexpredict.data.loader import Batch, Batches, training_batches
 from flexpredict.data.pixels import normalise
 from flexpredict.data.sources import ImageSource, ImageStream, is_stream
 from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.encoder import Encoder
 from flexpredict.encoder_file import EncoderSpec, save_encoder
+from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA, Prediction
 from flexpredict.randomness import sample_keys, stream_key
@@ -63,10 +64,12 @@ def train(
     part = local // recipe.accumulate
     batches = _batches(fabric, plan, source, first_step, journal)
 
+    batch: Batch | None = None
+
     with stop_on_signal() as stop, batches.deaths_explained():
         for step in range(first_step, plan.steps):
             started = time.perf_counter()
-            batch = next(batches)
+            batch = _next_batch(batches, journal, last=batch)
             waited = time.perf_counter() - started
 
             # Published schedules, each a function of the step.
@@ -123,8 +126,8 @@ def train(
                 journal.write(step + 1, record)
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
-                journal.refuse_nonfinite()
                 journal.settle(step + 1)
+                journal.refuse_nonfinite()
                 if fabric.is_global_zero:
                     keep = plan.keep_due(step + 1)
                     save_checkpoint(folder.checkpoints, step + 1, model, optimizer, journal.state(), keep)
@@ -157,6 +160,22 @@ def _batches(
     if first_step == 0:
         journal.skipped.add(source.problems)
     return training_batches(source, plan.augmentation, plan.image_sizes, **how)
+
+
+def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch:
+    """If one of several ranks cannot go on, it does as if it could until all meet: else they would wait for it."""
+    try:
+        if not journal.trouble:
+            return next(batches)
+    except UserError as error:
+        if journal.fabric.world_size == 1:
+            raise
+        journal.trouble = str(error)
+    if last is not None:
+        return replace(last, skipped=[], place=None)
+    plan = journal.plan
+    share = plan.batch_size // journal.fabric.world_size
+    return Batch(torch.zeros(share, 3, *plan.image_size, dtype=torch.uint8), torch.zeros(share, dtype=torch.int64))
 
 
 def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
