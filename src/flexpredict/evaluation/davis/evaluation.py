@@ -172,6 +172,7 @@ def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], conso
 def _scored(result: Result, videos: Sequence[Video], masks: Path, out: Path, console: Console) -> Result:
     """Fill in the numbers, write and print them."""
     scores: list[ObjectScores] = []
+    unmoved: list[ObjectScores] = []  # what doing nothing is worth: the masks of the first frame, in all others
     frames = sum(len(video.masks) for video in videos)
     with Counting(console, "scoring", "frames", frames) as counting:
         for video in videos:
@@ -179,17 +180,19 @@ def _scored(result: Result, videos: Sequence[Video], masks: Path, out: Path, con
             truth = np.stack([video.mask(number) for number in counted])
             predicted = np.stack(list(read_prediction(masks / video.name, video, counted)))
             scores += score_sequence(video.name, truth, predicted, video.objects)
+            first = np.broadcast_to(video.mask(0), truth.shape)
+            unmoved += score_sequence(video.name, truth, first, video.objects)
             counting.add(len(video.masks), video.name)
     objects = {f"{score.sequence}_{score.number}": summary([score]) for score in scores}
     sequences = {name: summary(members) for name, members in by_sequence(scores).items()}
     result.numbers = summary(scores)
     result.protocol |= {"sequences": len(videos), "objects": len(scores), "frames": frames}
-    result.details = {"objects": objects, "sequences": sequences}
+    result.details = {"objects": objects, "sequences": sequences, "first masks, not moved": summary(unmoved)}
     out.mkdir(parents=True, exist_ok=True)
     write_text_atomically(out / "scores.csv", _csv("object", objects))
     write_text_atomically(out / "sequences.csv", _csv("sequence", sequences))
     write_result(result, out / "result.json")
-    rows = {**sequences, f"{len(scores)} objects": result.numbers}
+    rows = {**sequences, f"{len(scores)} objects": result.numbers, "(not moved)": summary(unmoved)}
     printed = {name: {column: f"{value:.1f}" for column, value in row.items()} for name, row in rows.items()}
     print_numbers(console, f"{result.encoder} on {result.data}, per cent", printed)
     return result
