@@ -8,5 +8,7 @@ SOURCE = (
 )
 
 
-def command_parser(command: str, description: str) -> ArgumentParser:
-    return ArgumentParser(prog=f"flexpredict {command}", description=description, allow_abbrev=False)
+def command_parser(command: str, needed: str, description: str) -> ArgumentParser:
+    """needed: what must be said besides the name of the command."""
+    usage = f"flexpredict {command} {needed} [OPTIONS]".replace("  ", " ")
+    return ArgumentParser(prog=f"flexpredict {command}", usage=usage, description=description, allow_abbrev=False)

@@ -9,6 +9,7 @@ from flexpredict.demo import run_demo
 def run(arguments: list[str]) -> int:
     parser = command_parser(
         "demo",
+        "",
         "Pre-train with sin-cos and with stochastic positions on the built-in scenes and compare both with an "
         "untrained encoder. Offline; about six minutes on two CPU cores.",
     )

@@ -47,6 +47,7 @@ def run(arguments: list[str]) -> int:
 def _clevr(arguments: list[str]) -> int:
     parser = command_parser(
         "evaluate clevr",
+        "RUN --data CLEVR_v1.0",
         "Linear probes on CLEVR: Count, the number of objects, and Dist, the distance of the nearest in six bins, in "
         "VTAB's definitions; trained on the train split, tested on val.",
     )
@@ -75,6 +76,7 @@ def _clevr(arguments: list[str]) -> int:
 def _davis(arguments: list[str]) -> int:
     parser = command_parser(
         "evaluate davis",
+        "RUN --data DAVIS",
         "Semi-supervised video object segmentation: the masks of the first frame are carried on from patch to "
         "similar patch, by DINO's protocol. Writes masks, overlays and scores (J, F, recall, decay) into --out.",
     )

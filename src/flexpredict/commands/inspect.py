@@ -11,6 +11,7 @@ from flexpredict.training.recipe import parse_image_sizes
 def run(arguments: list[str]) -> int:
     parser = command_parser(
         "inspect",
+        "SOURCE ...",
         "Say what is in a set of images: counts, sizes, formats, classes, broken files and exact duplicates; and "
         "draw a contact sheet of it, with what the model will see of it after augmentation and masking.",
     )

@@ -11,6 +11,7 @@ from flexpredict.packing import pack
 def run(arguments: list[str]) -> int:
     parser = command_parser(
         "pack",
+        "SOURCE ... OUT",
         "Convert images once into WebDataset shards at training resolution, which are several times quicker to read. "
         "Run it again to go on after an interruption. Then: flexpredict pretrain --data OUT",
     )

@@ -18,6 +18,7 @@ from flexpredict.evaluation.probe import probe
 def run(arguments: list[str]) -> int:
     parser = command_parser(
         "probe",
+        "RUN --train DATA --test DATA",
         "Train a linear classifier on frozen features, with 1 %, 10 % and all of the labels, and classify by nearest "
         "neighbours beside it. Regularisation is chosen on held-out training images, never on test images; features "
         "are kept, so that another protocol with the same encoder costs seconds.",

@@ -17,6 +17,7 @@ from flexpredict.evaluation.transfer import transfer
 def run(arguments: list[str]) -> int:
     parser = command_parser(
         "transfer",
+        "RUN --datasets A B ...",
         "The linear probe over several data sets in one table, as in Table 4 of the paper (CIFAR-100, Places205, "
         "iNaturalist 2018, or any other labelled images).",
     )
