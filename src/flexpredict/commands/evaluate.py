@@ -102,6 +102,8 @@ def _davis(arguments: list[str]) -> int:
             raise UserError("Name an encoder, or masks of another method with --score_only MASKS.")
         options.devices = "1"
         place = bench(options)
+        if place.fabric.world_size > 1:
+            raise UserError("DAVIS is evaluated by one process. Start it without torchrun.")
         result = evaluate_davis(
             place.encoder,
             options.data,

@@ -13,6 +13,7 @@ from flexpredict.evaluation.encoders import FrozenEncoder, open_encoder
 from flexpredict.evaluation.features import Extraction
 from flexpredict.evaluation.probe import Probing, table_rows
 from flexpredict.evaluation.results import Result, append_to_table, print_numbers, read_table, write_result
+from flexpredict.training.engine import launch_fabric
 from flexpredict.training.recipe import parse_image_sizes
 
 ENCODER = "a run folder, an encoder.safetensors, timm:NAME (timm:NAME,pretrained=no untrained), or hf:NAME"
@@ -73,15 +74,11 @@ def add_output(parser: ArgumentParser, out: str) -> None:
 
 def bench(options: Namespace) -> Bench:
     """Open the encoder and start the processes, once it is clear that results can be written."""
-    if options.devices != "auto" and not (str(options.devices).isdecimal() and int(options.devices)):
-        raise UserError(f"devices is '{options.devices}'; give a number, or auto.")
     if options.out.is_file() and options.out.suffix != ".json":
         raise UserError(f"--out {options.out} is a file. Name a folder, or a file that ends in .json.")
     if options.table is not None:
         read_table(options.table)
-    devices = options.devices if options.devices == "auto" else int(options.devices)
-    fabric = Fabric(accelerator=options.accelerator, devices=devices)
-    fabric.launch()
+    fabric = launch_fabric(options.accelerator, options.devices)
     encoder = open_encoder(options.encoder, which=options.which)
     console = Console(soft_wrap=True, quiet=not fabric.is_global_zero)
     console.print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}", highlight=False, markup=False)
@@ -137,7 +134,8 @@ def publish(results: list[Result], options: Namespace, place: Bench, title: str)
 def _place(result: Result, out: Path, alone: bool) -> Path:
     """A file of its own for each task, data set, encoder and setting, so that no result overwrites another."""
     data = "/".join(Path(result.data).parts[-2:])
-    words = (result.task, data, result.protocol["encoder"], result.protocol["settings"])
+    which = "context" if result.encoder.startswith("context ") else ""
+    words = (result.task, data, result.protocol["encoder"], which, result.protocol["settings"])
     name = "-".join(re.sub(r"[^\w.]+", "-", word).strip("-.") for word in words if word)
     if out.suffix == ".json":
         return out if alone else out.with_name(f"{out.stem}-{name}.json")

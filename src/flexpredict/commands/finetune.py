@@ -4,13 +4,14 @@ import dataclasses
 from pathlib import Path
 
 from jsonargparse import ArgumentParser
+from lightning_fabric.utilities.rank_zero import rank_zero_only
 
 from flexpredict.commands import SOURCE
 from flexpredict.commands.evaluation_options import ENCODER
 from flexpredict.data.sources import open_source
 from flexpredict.evaluation.encoders import open_encoder
 from flexpredict.evaluation.finetuning import Finetuning, finetune
-from flexpredict.evaluation.results import append_to_table
+from flexpredict.evaluation.results import append_to_table, read_table
 from flexpredict.training.recipe_parser import friendly_errors
 
 
@@ -35,8 +36,9 @@ def run(arguments: list[str]) -> int:
     with friendly_errors("finetune", Finetuning):
         built = parser.instantiate(parser.parse_args(arguments))
         settings = Finetuning(**{field.name: built[field.name] for field in dataclasses.fields(Finetuning)})
+    if built.table is not None:
+        read_table(built.table)  # what is wrong with it is said before the training, not after
     encoder = open_encoder(built.encoder, which=built.which)
-    print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}")
     result = finetune(
         encoder,
         open_source(built.train),
@@ -49,5 +51,5 @@ def run(arguments: list[str]) -> int:
     if result is None:
         return 130
     if built.table is not None:
-        append_to_table(result, built.table)
+        rank_zero_only(append_to_table)(result, built.table)
     return 0

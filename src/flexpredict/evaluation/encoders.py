@@ -67,11 +67,7 @@ class FrozenEncoder(nn.Module, ABC):
 
     def layers(self, images: Tensor, count: int = 1) -> list[Layer]:
         """images: B 3 H W uint8 -> the last `count` layers, the final norm applied to each."""
-        if not 1 <= count <= self.depth:
-            raise UserError(
-                f"Features of the last {count} layers were asked of {self.what}, which has {self.depth}. "
-                f"Ask for 1 to {self.depth}."
-            )
+        self.check_layers(count)
         self.check_size((images.shape[2], images.shape[3]))
         return self._layers(self._normalised(images), count)
 
@@ -83,6 +79,13 @@ class FrozenEncoder(nn.Module, ABC):
     def pooling_in_words(self, pooling: Pooling | None) -> str:
         """What `pooled` does when asked for this: a model's own way may be neither a mean nor its class token."""
         return pooling or self.pooling
+
+    def check_layers(self, count: int) -> None:
+        if not 1 <= count <= self.depth:
+            raise UserError(
+                f"Features of the last {count} layers were asked of {self.what}, which has {self.depth}. "
+                f"Ask for 1 to {self.depth}."
+            )
 
     def check_size(self, image_size: tuple[int, int]) -> None:
         """Refuse images that patches do not fill."""

@@ -52,6 +52,8 @@ class Extraction:
     def __post_init__(self) -> None:
         if self.precision not in _PRECISIONS:
             raise UserError(f"precision is '{self.precision}'; use one of: {', '.join(_PRECISIONS)}.")
+        if self.workers < 0:
+            raise UserError(f"workers is {self.workers}; use 0 or more.")
 
     def describe(self, encoder: FrozenEncoder) -> dict[str, Any]:
         """For the protocol of a result."""
@@ -146,7 +148,14 @@ def cached_features(
     They are kept under the weights of the encoder, the images and all settings, so another protocol with the same
     features costs no more than reading them.
     """
-    encoder.check_size(how.image_size or encoder.image_size)
+    # On every rank, before any work: one that is refused alone would leave the others waiting.
+    height, width = how.image_size or encoder.image_size
+    encoder.check_size((height, width))
+    encoder.check_layers(how.layers)
+    if how.pooling is not None and fabric.world_size > 1:  # whether it has a class token shows only then
+        with torch.no_grad():
+            blank = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(encoder.parameters()).device)
+            encoder.eval().pooled(blank, how.layers, how.pooling)
     described = how.describe(encoder)
     key = digest([_VERSION, json.dumps(described, sort_keys=True), source.fingerprint(), str(len(source))])
     folder = cache_folder() / "features" / key

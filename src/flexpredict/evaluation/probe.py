@@ -61,11 +61,8 @@ def probe(
     """Fit on labels of the training images, measure on all test images. Nothing is chosen on those."""
     how, probing = how or Extraction(), probing or Probing()
     fabric, console = fabric or Fabric(accelerator="cpu", devices=1), console or Console(quiet=True)
-    train_images = with_labels(train, "training")
-    test_images = numbered_alike(with_labels(test, "test"), train_images)
     # What is wrong with the settings is said before hours of extraction.
-    shares = _shares(train_images, probing)
-    lists = _lists(train_images, test_images, probing)
+    train_images, test_images, shares, lists = checked(train, test, probing)
     known = _features(encoder, train_images, how, fabric, console)
     asked = _features(encoder, test_images, how, fabric, console)
     subsets = {f"linear, {_per_cent(share)} labels": _subsets(known, share, probing) for share in shares}
@@ -99,6 +96,16 @@ def probe(
         "seeds_of_subsets": list(_seeds(probing)),
     }
     return Result(task, encoder.what, test.name, numbers, protocol, details)
+
+
+def checked(
+    train: ImageSource, test: ImageSource, probing: Probing
+) -> tuple[LabelledImages, LabelledImages, tuple[float, ...], dict[str, Tensor]]:
+    """Images whose labels mean the same, shares of them, and lists; refuses what a probe could not do."""
+    train_images = with_labels(train, "training")
+    test_images = numbered_alike(with_labels(test, "test"), train_images)
+    shares = _shares(train_images, probing)
+    return train_images, test_images, shares, _lists(train_images, test_images, probing)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from flexpredict.data.sources import open_source
 from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import FrozenEncoder
 from flexpredict.evaluation.features import Extraction
-from flexpredict.evaluation.probe import Probing, probe
+from flexpredict.evaluation.probe import Probing, checked, probe
 from flexpredict.evaluation.results import Result
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
@@ -29,8 +29,10 @@ def transfer(
 ) -> list[Result]:
     """datasets: each NAME=DATA, NAME=TRAIN::TEST, or DATA alone, where DATA has a train and a test split."""
     probing = probing or Probing(labels=(1.0,))
-    # All are opened first: a mistake in the last is not found after a day with the others.
+    # All are opened and checked first: a mistake in the last is not found after a day with the others.
     opened = [open_splits(dataset) for dataset in datasets]
+    for _, train, test in opened:
+        checked(train, test, probing)
     names = [name for name, _, _ in opened]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

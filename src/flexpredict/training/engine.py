@@ -1,10 +1,12 @@
 """Lightning Fabric as a recipe asks for it, and what its ranks do together."""
 
+import os
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import torch.distributed
 from lightning_fabric import Fabric
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from flexpredict.errors import UserError
 
@@ -25,13 +27,36 @@ class Hardware(Protocol):
 
 def launch(hardware: Hardware) -> Fabric:
     """Start the processes; `precision` must be known."""
-    fabric = Fabric(
-        accelerator=hardware.accelerator,
-        devices=hardware.devices if hardware.devices == "auto" else int(hardware.devices),
-        num_nodes=hardware.num_nodes,
-        strategy=hardware.strategy,
-        precision=hardware.precision,  # type: ignore[arg-type]
+    return launch_fabric(
+        hardware.accelerator, hardware.devices, hardware.num_nodes, hardware.strategy, hardware.precision
     )
+
+
+def launch_fabric(
+    accelerator: str,
+    devices: int | str,
+    num_nodes: int = 1,
+    strategy: str = "auto",
+    precision: str | None = None,
+) -> Fabric:
+    """Start the processes, or join those that torchrun started: then it has decided how many there are."""
+    if devices != "auto" and not (str(devices).isdecimal() and int(devices)):
+        raise UserError(f"devices is '{devices}'; give a number, or auto.")
+    if torch.distributed.is_torchelastic_launched():
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        num_nodes = int(os.environ["WORLD_SIZE"]) // devices
+    try:
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=devices if devices == "auto" else int(devices),
+            num_nodes=num_nodes,
+            strategy=strategy,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except (ValueError, RuntimeError, MisconfigurationException) as error:
+        raise UserError(
+            f"accelerator {accelerator} with devices {devices} cannot be used here: {' '.join(str(error).split())}"
+        ) from error
     fabric.launch()
     return fabric
 

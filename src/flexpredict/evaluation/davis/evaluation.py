@@ -89,7 +89,10 @@ def evaluate_davis(
             _write_masks(video, masks, folders[video.name])
     if overlays != "none":
         _write_films({out / "overlays" / f"{video.name}.{overlays}": video for video in videos}, folders, console)
-    return _scored(Result("davis", encoder.what, str(data), {}, settings), videos, out / "masks", out, console)
+    usual = {**asdict(Propagation()), "height": 480, "split": "val", "year": "2017"}
+    unusual = ", ".join(f"{name} {settings[name]}" for name, value in usual.items() if settings[name] != value)
+    protocol = {**settings, "settings": unusual}
+    return _scored(Result("davis", encoder.what, str(data), {}, protocol), videos, out / "masks", out, console)
 
 
 def score_masks(
@@ -106,6 +109,8 @@ def score_masks(
     videos = _open_videos(data, split, year, with_frames=False)
     check_predictions(masks, videos)
     settings = {"masks": str(masks), "split": split, "year": year}
+    usual = {"split": "val", "year": "2017"}
+    settings["settings"] = ", ".join(f"{name} {settings[name]}" for name in usual if settings[name] != usual[name])
     return _scored(Result("davis", f"masks in {masks}", str(data), {}, settings), videos, masks, out, console)
 
 

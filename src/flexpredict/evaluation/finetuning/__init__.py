@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from flexpredict.data.identity import identity
 from flexpredict.data.image_source import ImageSource
 from flexpredict.evaluation.encoders import FrozenEncoder
 from flexpredict.evaluation.finetuning.classifier import Classifier, load_classifier, save_classifier
@@ -74,6 +75,7 @@ def finetune(
         "train": train.name,
         "test": test.name,
         "train_images": len(train_images),
+        "list_of_train_images": identity(train_images.source)["list_of_images"],
         "test_images": len(test_images),
         "classes": len(labelled.classes),
     }
@@ -171,6 +173,11 @@ def _result(plan: Plan, encoder: FrozenEncoder, test: ImageSource, facts: dict[s
         encoder=encoder.what,
         data=test.name,
         numbers=hits.numbers(),
-        protocol={**facts, **plan.describe(), "steps": plan.steps},
+        protocol={
+            **facts,
+            **plan.describe(),
+            "steps": plan.steps,
+            "settings": f"{settings.image_size}, {settings.epochs:g} epochs of {plan.batch_size} at {plan.lr:.2g}",
+        },
         details={"accuracy of classes": hits.of_classes(), "unreadable": hits.unreadable},
     )
