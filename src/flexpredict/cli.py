@@ -60,6 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("flexpredict: interrupted", file=sys.stderr)
         return 130
+    finally:
+        _leave_the_other_processes()
+
+
+def _leave_the_other_processes() -> None:
+    """Several ranks: a process that ends while threads of its group still run is aborted, now and then."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _with_underscores(argument: str) -> str:
