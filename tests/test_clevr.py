@@ -13,7 +13,7 @@ from flexpredict.data.scenes import draw_scenes, nearest_bins
 from flexpredict.encoder import build_encoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.clevr import Task, clevr_source, depth_bin, evaluate_clevr
-from flexpredict.evaluation.encoders import OwnEncoder
+from flexpredict.evaluation.encoders import ViTEncoder
 from flexpredict.evaluation.probe import Probing
 from flexpredict.randomness import sample_keys, uniform
 
@@ -27,9 +27,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def encoder() -> OwnEncoder:
+def encoder() -> ViTEncoder:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    return OwnEncoder(
+    return ViTEncoder(
         build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one"
     ).eval()
 
@@ -96,7 +96,7 @@ def test_each_image_has_the_labels_of_its_scene(split: str, tmp_path: Path) -> N
 
 
 def test_both_tasks_are_probed_and_the_second_reads_the_features_of_the_first(
-    encoder: OwnEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: ViTEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_clevr(tmp_path / "clevr", train=60, val=20)
     seen = []
@@ -152,7 +152,7 @@ def test_a_damaged_file_and_another_folder_are_refused(tmp_path: Path) -> None:
         clevr_source(str(tmp_path), "train", "count")
 
 
-def test_the_built_in_scenes_stand_in_for_clevr(encoder: OwnEncoder) -> None:
+def test_the_built_in_scenes_stand_in_for_clevr(encoder: ViTEncoder) -> None:
     results = evaluate_clevr(encoder, "scenes:100,size=32", probing=QUICK)
     assert [result.protocol["test"]["images"] for result in results] == [20, 20]
     count, dist = (clevr_source("scenes:100,size=32", "train", task) for task in ("count", "dist"))
@@ -166,7 +166,7 @@ def test_the_built_in_scenes_stand_in_for_clevr(encoder: OwnEncoder) -> None:
 
 
 @pytest.mark.skipif(not MINI.is_dir(), reason="no ../shared/data/clevr_mini")
-def test_renders_of_clevr_can_be_read_and_unknown_counts_are_refused(encoder: OwnEncoder) -> None:
+def test_renders_of_clevr_can_be_read_and_unknown_counts_are_refused(encoder: ViTEncoder) -> None:
     (dist,) = evaluate_clevr(encoder, str(MINI), probing=QUICK, tasks=("dist",))
     assert dist.protocol["test"]["images"] > 10
     with pytest.raises(UserError, match=r"classes of .*val have no image in .*train: \d+ objects"):

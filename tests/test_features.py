@@ -21,7 +21,7 @@ from flexpredict.data.sources import ImageSource, open_source
 from flexpredict.encoder import build_encoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation import features as features_module
-from flexpredict.evaluation.encoders import FrozenEncoder, Layer, OwnEncoder
+from flexpredict.evaluation.encoders import FrozenEncoder, Layer, ViTEncoder
 from flexpredict.evaluation.features import Extraction, Features, cached_features, extract_features
 
 HOW = Extraction(batch_size=8)
@@ -141,7 +141,7 @@ def test_features_that_are_not_numbers_are_refused_at_once_and_not_kept(tmp_path
 
 def test_bfloat16_is_close_to_float32() -> None:
     options = {"embed_dim": 48, "depth": 2, "num_heads": 2}
-    encoder = OwnEncoder(build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one")
+    encoder = ViTEncoder(build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one")
     source = open_source("scenes:32,size=32")
     exact = cached(encoder, source).vectors
     rough = cached(encoder, source, replace(HOW, precision="bf16-mixed")).vectors

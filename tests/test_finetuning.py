@@ -22,7 +22,7 @@ from flexpredict.data.sources import ArraySource, ImageSource, open_source
 from flexpredict.data.subset_source import SubsetSource
 from flexpredict.encoder import build_encoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import FrozenEncoder, OwnEncoder
+from flexpredict.evaluation.encoders import FrozenEncoder, ViTEncoder
 from flexpredict.evaluation.finetuning import Finetuning, finetune, load_classifier
 from flexpredict.evaluation.finetuning import loop as loop_module
 from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath
@@ -44,7 +44,7 @@ STEPS = 18
 def tiny_encoder() -> FrozenEncoder:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
     encoder = build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options)
-    return OwnEncoder(encoder, "runs/tiny", "target encoder of runs/tiny").eval()
+    return ViTEncoder(encoder, "runs/tiny", "target encoder of runs/tiny").eval()
 
 
 def scenes(split: str = "train", count: int = 200) -> ImageSource:

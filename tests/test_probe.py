@@ -17,7 +17,7 @@ from flexpredict.data.image_source import ArraySource
 from flexpredict.data.sources import open_source
 from flexpredict.encoder import build_encoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import OwnEncoder
+from flexpredict.evaluation.encoders import ViTEncoder
 from flexpredict.evaluation.features import extract_features
 from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.probe import Probing, probe, table_rows
@@ -34,9 +34,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def encoder() -> OwnEncoder:
+def encoder() -> ViTEncoder:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    return OwnEncoder(
+    return ViTEncoder(
         build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one"
     ).eval()
 
@@ -53,7 +53,7 @@ def fits(result: Result, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("l2", [1e-1, 1e-3])
-def test_accuracies_are_those_of_scikit_learn_on_the_same_features(encoder: OwnEncoder, l2: float) -> None:
+def test_accuracies_are_those_of_scikit_learn_on_the_same_features(encoder: ViTEncoder, l2: float) -> None:
     from sklearn.linear_model import LogisticRegression
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.preprocessing import StandardScaler
@@ -75,7 +75,7 @@ def test_accuracies_are_those_of_scikit_learn_on_the_same_features(encoder: OwnE
     assert expected > 10, "better than chance, or nothing was compared"
 
 
-def test_test_images_decide_nothing_but_the_accuracy(encoder: OwnEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_images_decide_nothing_but_the_accuracy(encoder: ViTEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     from flexpredict.evaluation import probe as module
 
     predictions = []
@@ -99,7 +99,7 @@ def test_test_images_decide_nothing_but_the_accuracy(encoder: OwnEncoder, monkey
     assert first.numbers != second.numbers
 
 
-def test_subsets_are_drawn_anew_and_their_mean_and_interval_are_students(encoder: OwnEncoder) -> None:
+def test_subsets_are_drawn_anew_and_their_mean_and_interval_are_students(encoder: ViTEncoder) -> None:
     from scipy import stats
 
     probing = Probing(labels=(0.1, 1.0), subsets=4, neighbours=0, seed=7)
@@ -128,12 +128,12 @@ def test_intervals_are_those_of_scipy(count: int) -> None:
         assert half == pytest.approx(stats.sem(values) * stats.t.ppf(0.975, count - 1), rel=2e-3)
 
 
-def test_usual_shares_that_would_leave_a_class_out_are_not_tried(encoder: OwnEncoder) -> None:
+def test_usual_shares_that_would_leave_a_class_out_are_not_tried(encoder: ViTEncoder) -> None:
     result = probe(encoder, scenes(), scenes(50, "test"), probing=Probing(subsets=1))
     assert list(result.numbers) == ["linear, 10 % labels", "linear, 100 % labels", "20-NN"]
 
 
-def test_classes_are_matched_by_name_not_by_number(encoder: OwnEncoder) -> None:
+def test_classes_are_matched_by_name_not_by_number(encoder: ViTEncoder) -> None:
     test = scenes(100, "test")
     expected = probe(encoder, scenes(), test, probing=ALL_LABELS).numbers
     assert test.classes is not None and test.labels is not None
@@ -152,7 +152,7 @@ def in_folders(folder: Path, source: ArraySource) -> Path:
     return folder
 
 
-def test_a_list_of_images_is_a_subset_and_must_have_all_classes(encoder: OwnEncoder, tmp_path: Path) -> None:
+def test_a_list_of_images_is_a_subset_and_must_have_all_classes(encoder: ViTEncoder, tmp_path: Path) -> None:
     train, test = scenes(120), scenes(50, "test")
     files = open_source(str(in_folders(tmp_path / "train", train)))
     names = sorted(str(path.relative_to(tmp_path / "train")) for path in (tmp_path / "train").rglob("*.png"))
@@ -193,14 +193,14 @@ def with_classes(source: ArraySource, classes: tuple[str, ...] | None, labels: A
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_features_are_made(
-    probing: Probing, message: str, encoder: OwnEncoder, tmp_path: Path
+    probing: Probing, message: str, encoder: ViTEncoder, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
         probe(encoder, scenes(), scenes(50, "test"), probing=probing)
     assert not (tmp_path / "cache").exists()
 
 
-def test_images_without_labels_or_of_other_classes_are_refused(encoder: OwnEncoder) -> None:
+def test_images_without_labels_or_of_other_classes_are_refused(encoder: ViTEncoder) -> None:
     train, test = scenes(), scenes(50, "test")
     assert test.classes is not None and test.labels is not None
     with pytest.raises(UserError, match=r"test images of .* have no labels"):
@@ -214,7 +214,7 @@ def test_images_without_labels_or_of_other_classes_are_refused(encoder: OwnEncod
         probe(encoder, with_classes(train, ("thing",), torch.zeros(200, dtype=torch.int64)), test)
 
 
-def test_images_without_a_label_are_left_out(encoder: OwnEncoder) -> None:
+def test_images_without_a_label_are_left_out(encoder: ViTEncoder) -> None:
     train = scenes()
     assert train.labels is not None
     half = torch.arange(0, 200, 2)

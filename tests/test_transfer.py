@@ -12,7 +12,7 @@ from flexpredict.data.image_source import ArraySource
 from flexpredict.data.sources import open_source
 from flexpredict.encoder import build_encoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import OwnEncoder
+from flexpredict.evaluation.encoders import ViTEncoder
 from flexpredict.evaluation.probe import Probing, probe
 from flexpredict.evaluation.transfer import open_splits, transfer
 from flexpredict.pretraining import pretrain
@@ -26,9 +26,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def encoder() -> OwnEncoder:
+def encoder() -> ViTEncoder:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    return OwnEncoder(
+    return ViTEncoder(
         build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one"
     ).eval()
 
@@ -76,7 +76,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_way_to_name_a_data_set_gives_the_numbers_of_the_probe(encoder: OwnEncoder, stored: Path) -> None:
+def test_every_way_to_name_a_data_set_gives_the_numbers_of_the_probe(encoder: ViTEncoder, stored: Path) -> None:
     birds = stored / "birds"
     datasets = [
         str(birds),
@@ -116,7 +116,7 @@ def test_a_pair_without_a_name_is_called_by_the_folder_it_is_in(stored: Path) ->
 
 
 def test_data_sets_without_test_images_or_with_one_name_are_refused(
-    encoder: OwnEncoder, stored: Path, tmp_path: Path
+    encoder: ViTEncoder, stored: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"Two data sets are called 'birds'\. Tell them apart with NAME=DATA"):
         transfer(encoder, [str(stored / "birds"), f"birds={stored / 'flowers'}"], probing=QUICK)

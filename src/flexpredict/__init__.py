@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flexpredict.encoder_file import load_encoder
+    from flexpredict.evaluation.encoders import open_encoder as load
     from flexpredict.positions import StochasticPositions
     from flexpredict.pretraining import pretrain
 
 __version__ = "0.1.0"
-__all__ = ["StochasticPositions", "load_encoder", "pretrain"]
+__all__ = ["StochasticPositions", "load", "load_encoder", "pretrain"]
 
 _HOMES = {
-    "StochasticPositions": "flexpredict.positions",
-    "load_encoder": "flexpredict.encoder_file",
-    "pretrain": "flexpredict.pretraining",
+    "StochasticPositions": ("flexpredict.positions", "StochasticPositions"),
+    "load": ("flexpredict.evaluation.encoders", "open_encoder"),
+    "load_encoder": ("flexpredict.encoder_file", "load_encoder"),
+    "pretrain": ("flexpredict.pretraining", "pretrain"),
 }
 
 
@@ -22,4 +24,5 @@ def __getattr__(name: str) -> Any:
     """Import on first use, so that `import flexpredict` and `flexpredict --help` stay quick."""
     if name not in _HOMES:
         raise AttributeError(f"module 'flexpredict' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    module, known_as = _HOMES[name]
+    return getattr(import_module(module), known_as)

@@ -16,7 +16,7 @@ from flexpredict.data.scenes import draw_scenes, nearest_bins
 from flexpredict.data.sources import ArraySource
 from flexpredict.encoder import Encoder
 from flexpredict.encoder_file import load_encoder
-from flexpredict.evaluation.encoders import OwnEncoder
+from flexpredict.evaluation.encoders import ViTEncoder
 from flexpredict.evaluation.features import extract_features
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import linear_probe
@@ -150,7 +150,7 @@ def _untrained(recipe: Recipe, source: ArraySource) -> Encoder:
 
 def evaluate(encoder: Encoder, train: LabelledScenes, test: LabelledScenes) -> dict[str, float]:
     """Accuracies in per cent. Everything is fitted and chosen on training scenes."""
-    frozen = OwnEncoder(encoder.eval(), "demo", "target encoder")
+    frozen = ViTEncoder(encoder.eval(), "demo", "target encoder")
     known = extract_features(frozen, train.source).vectors
     asked = extract_features(frozen, test.source).vectors
 

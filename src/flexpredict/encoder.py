@@ -4,6 +4,7 @@ Any plain ViT that timm knows by name, with or without class and register tokens
 weights stay in timm's own layout (`encoder.vit`), so it can be handed back to timm as it is.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,6 +64,10 @@ class Encoder(nn.Module):
 
     def last_layers(self, images: Tensor, count: int = 1) -> list[Tensor]:
         """Patch features after each of the last `count` blocks, final norm applied to each: B N D each."""
+        return [tokens[:, self.vit.num_prefix_tokens :] for tokens in self.last_tokens(images, count)]
+
+    def last_tokens(self, images: Tensor, count: int = 1) -> list[Tensor]:
+        """The same with class and register tokens, which come first: B (prefix + N) D each."""
         if not 1 <= count <= self.depth:
             raise UserError(
                 f"Features of the last {count} layers were asked of an encoder of {self.depth}. "
@@ -73,8 +78,18 @@ class Encoder(nn.Module):
         for index, block in enumerate(self.vit.blocks):
             x = block(x)
             if index >= self.depth - count:
-                layers.append(self.vit.norm(x)[:, self.vit.num_prefix_tokens :])
+                layers.append(self.vit.norm(x))
         return layers
+
+    def resized(self, grid: Grid) -> "Encoder":
+        """A copy whose own grid is another one: sines and cosines computed anew, learned positions interpolated."""
+        other = copy.deepcopy(self)
+        other.vit.set_input_size(img_size=(grid[0] * self.patch_size[0], grid[1] * self.patch_size[1]))
+        with torch.no_grad():
+            positions = torch.cat(self._positions(grid))[None].clone()
+        other.vit.pos_embed = nn.Parameter(positions, requires_grad=self.vit.pos_embed.requires_grad)
+        other.grid = grid
+        return other
 
     def grid_of(self, images: Tensor) -> Grid:
         """Rows and columns of patches in images of this size."""
@@ -140,7 +155,8 @@ def build_encoder(
         positions: "sincos" (fixed) or "learned".
         class_token: keep the class token of models that have one (the paper's have none).
         seed: the initial weights are a function of it alone.
-        options: further arguments of timm's constructor, for example {"embed_dim": 96, "depth": 4}.
+        options: further arguments of timm's constructor, for example {"embed_dim": 96, "depth": 4}, and norm_eps,
+            the ε of layer norms where it is not timm's.
     """
     facts = model_facts(model, options)
     arguments = {
@@ -148,7 +164,7 @@ def build_encoder(
         "global_pool": "",
         "fc_norm": False,
         "img_size": image_size,
-        **(options or {}),
+        **_timm_options(options),
     }
     if patch_size is not None:
         arguments["patch_size"] = patch_size
@@ -165,6 +181,8 @@ def build_encoder(
                 "Choose a plain ViT such as vit_small_patch16_224, or mend the options."
             ) from error
         encoder = Encoder(vit, positions)
+    if options and "norm_eps" in options:
+        set_norm_eps(vit, float(options["norm_eps"]))
     rescale_residual_branches(vit.blocks)
     return encoder
 
@@ -183,6 +201,13 @@ def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
                 f"Patch size {patch_size} does not divide image size {image_size[0]}x{image_size[1]}. "
                 f"Use --image_size {low} or {low + patch_size}, or another --patch_size."
             )
+
+
+def set_norm_eps(vit: nn.Module, eps: float) -> None:
+    """Checkpoints of other libraries were trained with another ε than timm's 1e-6."""
+    for module in vit.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = eps
 
 
 def rescale_residual_branches(blocks: nn.Sequential) -> None:
@@ -216,10 +241,15 @@ class ModelFacts:
 def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
     """Sizes of a timm model, without allocating its weights."""
     with torch.device("meta"):
-        vit = timm.create_model(_known(model), pretrained=False, num_classes=0, **(options or {}))
+        vit = timm.create_model(_known(model), pretrained=False, num_classes=0, **_timm_options(options))
     _check_architecture(vit)
     heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
     return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0])
+
+
+def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
+    """Those that timm's constructor takes itself."""
+    return {name: value for name, value in (options or {}).items() if name != "norm_eps"}
 
 
 def _check_architecture(vit: nn.Module) -> None:

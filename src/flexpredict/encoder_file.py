@@ -50,10 +50,15 @@ def save_encoder(path: Path, encoder: Encoder, spec: EncoderSpec, which: str) ->
 
 def load_encoder(path: Path) -> Encoder:
     """The encoder of an `encoder.safetensors`, or of a run folder that has one; ready for evaluation."""
+    return read_encoder(path)[0]
+
+
+def read_encoder(path: Path) -> tuple[Encoder, EncoderSpec]:
+    """The same, and how it was built."""
     path = path / "encoder.safetensors" if path.is_dir() else path
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("flexpredict", "{}"))
+            header = _header(file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (OSError, SafetensorError) as error:
         raise UserError(
@@ -63,7 +68,24 @@ def load_encoder(path: Path) -> Encoder:
         raise UserError(
             f"{path} holds weights but not how to build their encoder. Give a file that flexpredict wrote."
         )
-    spec = header["encoder"]
-    encoder = EncoderSpec(**{**spec, "image_size": tuple(spec["image_size"])}).build()
+    values = header["encoder"]
+    spec = EncoderSpec(**{**values, "image_size": tuple(values["image_size"])})
+    encoder = spec.build()
     encoder.vit.load_state_dict(tensors)
-    return encoder.eval()
+    return encoder.eval(), spec
+
+
+def is_own(path: Path) -> bool:
+    """Whether flexpredict wrote this file, or this folder is a run."""
+    if path.is_dir():
+        return (path / "encoder.safetensors").exists() or (path / "config.yaml").exists()
+    try:
+        with safe_open(path, framework="pt") as file:
+            return "encoder" in _header(file)
+    except (OSError, SafetensorError):
+        return path.name == "encoder.safetensors"  # broken, but it is clear what it should have been
+
+
+def _header(file: Any) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads((file.metadata() or {}).get("flexpredict", "{}"))
+    return header

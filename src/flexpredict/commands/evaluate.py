@@ -6,6 +6,7 @@ from flexpredict.commands import command_parser
 from flexpredict.commands.evaluation_options import (
     ENCODER,
     add_encoder,
+    add_encoder_name,
     add_extraction,
     add_output,
     add_probing,
@@ -80,8 +81,7 @@ def _davis(arguments: list[str]) -> int:
         "Semi-supervised video object segmentation: the masks of the first frame are carried on from patch to "
         "similar patch, by DINO's protocol. Writes masks, overlays and scores (J, F, recall, decay) into --out.",
     )
-    parser.add_argument("encoder", nargs="?", help=ENCODER)
-    parser.add_argument("--which", choices=("target", "context"), default="target", help="encoder of a run")
+    add_encoder_name(parser, needed=False)
     parser.add_argument("--data", required=True, help="the DAVIS folder, or scenes:8,size=96 for built-in videos")
     parser.add_argument("--score_only", type=Path, metavar="MASKS", help="score masks that another method made")
     parser.add_argument("--split", default="val", help="list of sequences in ImageSets (default: val)")

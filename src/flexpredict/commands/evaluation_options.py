@@ -16,7 +16,10 @@ from flexpredict.evaluation.results import Result, append_to_table, print_number
 from flexpredict.training.engine import launch_fabric
 from flexpredict.training.recipe import parse_image_sizes
 
-ENCODER = "a run folder, an encoder.safetensors, timm:NAME (timm:NAME,pretrained=no untrained), or hf:NAME"
+ENCODER = (
+    "a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …: .pth.tar, .pth, .safetensors), a Hugging Face or timm "
+    "folder, timm:NAME (timm:NAME,pretrained=no untrained), or hf:NAME"
+)
 
 
 @dataclass
@@ -29,10 +32,8 @@ class Bench:
 
 
 def add_encoder(parser: ArgumentParser) -> None:
-    parser.add_argument("encoder", help=ENCODER)
-    parser.add_argument(
-        "--which", choices=("target", "context"), default="target", help="encoder of a run (default: target)"
-    )
+    """The encoder, and the hardware it runs on."""
+    add_encoder_name(parser)
     parser.add_argument("--accelerator", default="auto", help="'auto', 'cpu', 'cuda' or 'mps'")
     parser.add_argument("--devices", default="1", help="number of devices that share the work (default: 1)")
     parser.add_argument(
@@ -40,6 +41,17 @@ def add_encoder(parser: ArgumentParser) -> None:
         choices=("32-true", "bf16-mixed"),
         default="32-true",
         help="of the encoder; bf16-mixed is faster on GPUs (default: 32-true)",
+    )
+
+
+def add_encoder_name(parser: ArgumentParser, needed: bool = True) -> None:
+    parser.add_argument("encoder", nargs=None if needed else "?", help=ENCODER)
+    parser.add_argument(
+        "--which", choices=("target", "context"), default="target", help="of two encoders (default: target)"
+    )
+    parser.add_argument("--heads", type=int, default=None, help="attention heads, if a checkpoint does not tell")
+    parser.add_argument(
+        "--partial", action="store_true", help="take a checkpoint although tensors are missing or left over"
     )
 
 
@@ -79,20 +91,44 @@ def bench(options: Namespace) -> Bench:
     if options.table is not None:
         read_table(options.table)
     fabric = launch_fabric(options.accelerator, options.devices)
-    encoder = open_encoder(options.encoder, which=options.which)
+    encoder = opened(options)
     console = Console(soft_wrap=True, quiet=not fabric.is_global_zero)
-    console.print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}", highlight=False, markup=False)
+    introduce(encoder, console)
     return Bench(encoder, fabric, console)
 
 
-def extraction(options: Namespace) -> Extraction:
-    sizes = parse_image_sizes(options.image_size) if options.image_size else [None]
+def opened(options: Namespace) -> FrozenEncoder:
+    """The encoder that was asked for, see `add_encoder_name`."""
+    return open_encoder(
+        options.encoder,
+        which=options.which,
+        heads=options.heads,
+        image_size=single_size(options),
+        partial=options.partial,
+    )
+
+
+def single_size(options: Namespace) -> tuple[int, int] | None:
+    """The --image_size of a command that has one."""
+    given = getattr(options, "image_size", None)
+    sizes = parse_image_sizes(given) if given else [None]
     if len(sizes) > 1:
-        raise UserError(f"image_size is {options.image_size}; images are all shown at one size, such as 224.")
+        raise UserError(f"image_size is {given}; images are all shown at one size, such as 224.")
+    return sizes[0]
+
+
+def introduce(encoder: FrozenEncoder, console: Console) -> None:
+    """Say what was found."""
+    console.print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}", highlight=False, markup=False)
+    for line in encoder.found:
+        console.print(f"  {line}", highlight=False, markup=False)
+
+
+def extraction(options: Namespace) -> Extraction:
     return Extraction(
         layers=options.layers,
         pooling=options.pooling,
-        image_size=sizes[0],
+        image_size=single_size(options),
         batch_size=options.batch_size,
         precision=options.precision,
         workers=options.workers,

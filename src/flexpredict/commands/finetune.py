@@ -5,11 +5,11 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 from lightning_fabric.utilities.rank_zero import rank_zero_only
+from rich.console import Console
 
 from flexpredict.commands import SOURCE
-from flexpredict.commands.evaluation_options import ENCODER
+from flexpredict.commands.evaluation_options import add_encoder_name, introduce, opened
 from flexpredict.data.sources import open_source
-from flexpredict.evaluation.encoders import open_encoder
 from flexpredict.evaluation.finetuning import Finetuning, finetune
 from flexpredict.evaluation.results import append_to_table, read_table
 from flexpredict.training.recipe_parser import friendly_errors
@@ -24,8 +24,7 @@ def run(arguments: list[str]) -> int:
         exit_on_error=False,
         allow_abbrev=False,
     )
-    parser.add_argument("encoder", help=ENCODER)
-    parser.add_argument("--which", choices=("target", "context"), default="target", help="encoder of a run")
+    add_encoder_name(parser)
     parser.add_argument("--train", required=True, help=f"labelled images: {SOURCE}")
     parser.add_argument("--test", required=True, help="the same, of the same classes")
     parser.add_argument("--out", type=Path, default=Path("runs/finetune"), help="the folder to make")
@@ -38,7 +37,8 @@ def run(arguments: list[str]) -> int:
         settings = Finetuning(**{field.name: built[field.name] for field in dataclasses.fields(Finetuning)})
     if built.table is not None:
         read_table(built.table)  # what is wrong with it is said before the training, not after
-    encoder = open_encoder(built.encoder, which=built.which)
+    encoder = opened(built)
+    rank_zero_only(introduce)(encoder, Console(soft_wrap=True))
     result = finetune(
         encoder,
         open_source(built.train),

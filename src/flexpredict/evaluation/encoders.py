@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoder import Encoder
-from flexpredict.encoder_file import load_encoder
+from flexpredict.encoder_file import EncoderSpec, is_own, read_encoder
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.weights.config_file import is_plain
+from flexpredict.weights.finding import Which, build, find
 
 Pooling = Literal["mean", "class"]
-Which = Literal["target", "context"]
 
 
 class Layer(NamedTuple):
@@ -56,6 +57,8 @@ class FrozenEncoder(nn.Module, ABC):
         self.dim, self.depth = dim, depth
         self.patch_size, self.image_size = patch_size, image_size
         self.pooling = pooling
+        self.found: tuple[str, ...] = ()  # what was found where it came from, and what was left out, a line each
+        self.mean, self.std = tuple(mean), tuple(std)
         self._mean: Tensor
         self._std: Tensor
         self.register_buffer("_mean", torch.tensor(mean).view(3, 1, 1) * 255.0, persistent=False)
@@ -119,28 +122,65 @@ class FrozenEncoder(nn.Module, ABC):
         return images.float().sub_(self._mean).div_(self._std).to(weight_type)
 
 
-class OwnEncoder(FrozenEncoder):
-    """An encoder that was pre-trained here."""
+class ViTEncoder(FrozenEncoder):
+    """A plain vision transformer, pre-trained here or elsewhere.
 
-    def __init__(self, encoder: Encoder, name: str, what: str) -> None:
-        size = (encoder.grid[0] * encoder.patch_size[0], encoder.grid[1] * encoder.patch_size[1])
+    Args:
+        encoder: with the weights in timm's layout.
+        spec: how to build it, for those who hand it on.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        name: str,
+        what: str,
+        *,
+        spec: EncoderSpec | None = None,
+        found: tuple[str, ...] = (),
         # Nothing in I-JEPA trains a class token to say anything, so patches are averaged even where there is one.
-        super().__init__(name, what, encoder.dim, encoder.depth, encoder.patch_size, size, "mean")
-        self.encoder = encoder
+        pooling: Pooling = "mean",
+        mean: tuple[float, ...] = MEAN,
+        std: tuple[float, ...] = STD,
+    ) -> None:
+        size = (encoder.grid[0] * encoder.patch_size[0], encoder.grid[1] * encoder.patch_size[1])
+        super().__init__(name, what, encoder.dim, encoder.depth, encoder.patch_size, size, pooling, mean, std)
+        self.encoder, self.spec, self.found = encoder, spec, found
 
     def architecture(self) -> str:
         return f"{super().architecture()} {self.encoder.positions}"
 
     def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        return [Layer(patches, None) for patches in self.encoder.last_layers(images, count)]
+        prefix = self.encoder.vit.num_prefix_tokens
+        has_class_token = self.encoder.vit.cls_token is not None
+        return [
+            Layer(tokens[:, prefix:], tokens[:, 0] if has_class_token else None)
+            for tokens in self.encoder.last_tokens(images, count)
+        ]
 
 
-def open_encoder(name: str | Path, *, which: Which = "target") -> FrozenEncoder:
-    """The encoder that a name stands for, in evaluation mode.
+def open_encoder(
+    name: str | Path,
+    *,
+    which: Which = "target",
+    heads: int | None = None,
+    image_size: tuple[int, int] | None = None,
+    partial: bool = False,
+) -> FrozenEncoder:
+    """The encoder that a name stands for, in evaluation mode. What it is, is found out by looking inside.
 
     - a run folder, or an encoder.safetensors: the *target* encoder, or the context encoder of the last checkpoint
+    - a checkpoint of I-JEPA, StoP, MAE, DINO, iBOT, DINOv2, timm …: .pth.tar, .pth, .pt, .bin or .safetensors
+    - a folder in the layout of Hugging Face or timm, with a config.json
     - timm:NAME: any model of timm with its pre-trained weights; timm:NAME,pretrained=no for untrained ones
     - hf:NAME: a vision model of the Hugging Face hub, or a folder in its layout
+
+    Args:
+        name: one of these.
+        which: of two encoders, a moving average ("target", the teacher) and the one it follows ("context").
+        heads: attention heads of a checkpoint that does not tell.
+        image_size: height and width a checkpoint was trained at, if it does not tell.
+        partial: take a checkpoint although tensors are missing or left over.
     """
     text = str(name)
     kind, colon, rest = text.partition(":")
@@ -152,10 +192,26 @@ def open_encoder(name: str | Path, *, which: Which = "target") -> FrozenEncoder:
     if not path.exists():
         hint = did_you_mean(kind, ("timm", "hf")) if colon else ""
         raise UserError(
-            f"There is no encoder '{text}' (looked for in {Path.cwd()}).{hint} Give a run folder, an "
-            "encoder.safetensors, timm:NAME or hf:NAME."
+            f"There is no encoder '{text}' (looked for in {Path.cwd()}).{hint} Give a run folder, a checkpoint, "
+            "timm:NAME or hf:NAME."
         )
-    return _open_own(path, text, which).eval()
+    if is_own(path):
+        return _open_own(path, text, which).eval()
+    if path.is_dir() and (path / "config.json").is_file() and not is_plain(path):
+        from flexpredict.evaluation.foreign_encoders import open_hugging_face
+
+        return open_hugging_face(text, text).eval()
+    found = find(path, which=which, heads=heads, image_size=image_size, partial=partial)
+    return ViTEncoder(
+        build(found),
+        text,
+        f"{found.which} of {text}",
+        spec=found.spec,
+        found=found.in_words(),
+        pooling="class" if found.spec.class_token else "mean",
+        mean=found.mean,
+        std=found.std,
+    ).eval()
 
 
 def pool(layer: Layer, pooling: Pooling, what: str) -> Tensor:
@@ -167,8 +223,8 @@ def pool(layer: Layer, pooling: Pooling, what: str) -> Tensor:
     return layer.class_token.float()
 
 
-def _open_own(path: Path, name: str, which: Which) -> OwnEncoder:
-    encoder = load_encoder(path)
+def _open_own(path: Path, name: str, which: Which) -> ViTEncoder:
+    encoder, spec = read_encoder(path)
     facts = ""
     if path.is_dir():
         state = path / "checkpoints" / "last" / "state.json"
@@ -185,4 +241,4 @@ def _open_own(path: Path, name: str, which: Which) -> OwnEncoder:
             prefix = "context_encoder.vit."
             names = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118 (not a mapping)
             encoder.vit.load_state_dict({key.removeprefix(prefix): file.get_tensor(key) for key in names})
-    return OwnEncoder(encoder, name, f"{which} encoder of {name}{facts}")
+    return ViTEncoder(encoder, name, f"{which} encoder of {name}{facts}", spec=spec)

@@ -110,19 +110,20 @@ def extract_features(
         if len(batch.images):
             with torch.autocast(kind, torch.bfloat16, enabled=how.precision == "bf16-mixed"):
                 pooled = encoder.pooled(batch.images.to(device), how.layers, how.pooling).float().cpu()
-            _check_finite(pooled, encoder, source, batch.indices)
+            require_finite(pooled, encoder, source.describe, batch.indices)
             vectors.append(pooled)
             indices.append(batch.indices)
         advance(len(batch.images) + len(batch.skipped))
     return _joined(vectors, indices, skipped)
 
 
-def _check_finite(vectors: Tensor, encoder: FrozenEncoder, source: ImageSource, indices: Tensor) -> None:
+def require_finite(vectors: Tensor, encoder: FrozenEncoder, describe: Callable[[int], str], indices: Tensor) -> None:
+    """vectors: B D, of the images with these indices (B), which `describe` names."""
     bad = ~torch.isfinite(vectors).all(dim=1)
     if bad.any():
         raise UserError(
             f"{encoder.what} gives NaN or infinity for {int(bad.sum())} of {len(bad)} images, the first is "
-            f"{source.describe(int(indices[bad][0]))}: it diverged or overflowed (try --precision 32-true)."
+            f"{describe(int(indices[bad][0]))}: it diverged or overflowed (try --precision 32-true)."
         )
 
 

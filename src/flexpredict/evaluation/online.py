@@ -8,7 +8,7 @@ from torch import Tensor
 from flexpredict.data.augmentation import PRESETS, draw_crops
 from flexpredict.data.sources import ImageSource
 from flexpredict.encoder import Encoder
-from flexpredict.evaluation.encoders import OwnEncoder
+from flexpredict.evaluation.encoders import ViTEncoder
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.randomness import permutation, stream_key
 
@@ -31,7 +31,7 @@ def online_probe(
     def features_of(encoder: Encoder, indices: Tensor) -> tuple[Tensor, Tensor]:
         images, unreadable = source.read(indices, draw_crops(PRESETS["none"], indices), image_size)
         read = torch.tensor([row for row in range(len(indices)) if row not in unreadable], dtype=torch.int64)
-        return OwnEncoder(encoder, "", "").pooled(images[read].to(device)).cpu(), indices[read]
+        return ViTEncoder(encoder, "", "").pooled(images[read].to(device)).cpu(), indices[read]
 
     @torch.no_grad()
     def accuracy(encoder: Encoder) -> float:

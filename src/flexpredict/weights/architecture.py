@@ -1,0 +1,151 @@
+"""Which vision transformer a set of tensors belongs to, read off their shapes. Names are timm's."""
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flexpredict.encoder_file import EncoderSpec
+from flexpredict.errors import UserError
+from flexpredict.positions import Grid, sincos_positions
+
+# The usual ones by width and depth. Shapes do not tell the number of heads; these widths have always had these.
+_USUAL = {
+    (192, 12): ("vit_tiny_patch16_224", 3),
+    (384, 12): ("vit_small_patch16_224", 6),
+    (768, 12): ("vit_base_patch16_224", 12),
+    (1024, 24): ("vit_large_patch16_224", 16),
+    (1280, 32): ("vit_huge_patch14_224", 16),
+    (1408, 40): ("vit_giant_patch14_224", 16),
+    (1664, 48): ("vit_gigantic_patch14_224", 16),
+}
+_OTHER = "vit_base_patch16_224"
+_GATED = "vit_giant_patch14_dinov2"  # timm's model whose MLPs are SwiGLU
+_NEEDED = ("patch_embed.proj.weight", "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight")
+
+
+def spec_of(
+    tensors: dict[str, Tensor],
+    where: str,
+    *,
+    heads: int | None = None,
+    image_size: tuple[int, int] | None = None,
+    otherwise: tuple[int, int] | None = None,
+    norm_eps: float = 1e-6,
+) -> EncoderSpec:
+    """How to build the encoder that these weights fit.
+
+    Args:
+        tensors: under timm's names.
+        where: they are from, for messages.
+        heads: of its attention, where that is known.
+        image_size: height and width it was trained at, as files beside it say.
+        otherwise: the same, where neither they nor the positions tell.
+        norm_eps: ε of its layer norms.
+    """
+    absent = [name for name in _NEEDED if name not in tensors]
+    if absent:
+        raise UserError(
+            f"{where} begins like a vision transformer (patch_embed.proj.weight), but has no {', '.join(absent)}: it "
+            f"is another architecture, or a part of one. It holds, for example, {', '.join(list(tensors)[:4])}."
+        )
+    width, channels, *patch = tensors["patch_embed.proj.weight"].shape
+    if channels != 3 or len(patch) != 2 or patch[0] != patch[1]:
+        raise UserError(
+            f"{where} cuts images of {channels} channels into patches of {'x'.join(map(str, patch))}. Encoders here "
+            "see colour images in square patches."
+        )
+    depth = 1 + max((int(found.group(1)) for found in map(_block, tensors) if found), default=-1)
+    heads = heads or _heads(width, depth, where)
+    if width % heads:
+        raise UserError(f"{where} has features of {width}, which {heads} heads do not divide. Check --heads.")
+    class_token, registers = "cls_token" in tensors, tensors.get("reg_token")
+    prefix = int(class_token) + (registers.shape[1] if registers is not None else 0)
+    grid, with_prefix = _grid(tensors, prefix, patch[0], (image_size, otherwise), where)
+    fc1, fc2 = tensors["blocks.0.mlp.fc1.weight"], tensors["blocks.0.mlp.fc2.weight"]
+    gated = fc1.shape[0] == 2 * fc2.shape[1]
+    unusual = {
+        "qkv_bias": (True, "blocks.0.attn.qkv.bias" in tensors),
+        "init_values": (None, 1e-5 if "blocks.0.ls1.gamma" in tensors else None),  # of layer scales
+        "qk_norm": (False, "blocks.0.attn.q_norm.weight" in tensors),
+        "pre_norm": (False, "norm_pre.weight" in tensors),
+        "reg_tokens": (0, prefix - int(class_token)),
+        "no_embed_class": (False, prefix > 0 and not with_prefix),
+        "norm_eps": (1e-6, norm_eps),
+    }
+    options: dict[str, Any] = {
+        "embed_dim": width,
+        "depth": depth,
+        "num_heads": heads,
+        "mlp_ratio": _ratio(fc1.shape[0], width),
+        **{name: value for name, (usual, value) in unusual.items() if gated or value != usual},
+    }
+    sincos = _is_sincos(tensors["pos_embed"], grid, prefix if with_prefix else 0)
+    return EncoderSpec(
+        model=_GATED if gated else _USUAL.get((width, depth), (_OTHER, heads))[0],
+        image_size=(grid[0] * patch[0], grid[1] * patch[1]),
+        patch_size=patch[0],
+        positions="sincos" if sincos else "learned",
+        class_token=class_token,
+        options=options,
+    )
+
+
+def _block(name: str) -> re.Match[str] | None:
+    return re.match(r"blocks\.(\d+)\.", name)
+
+
+def _heads(width: int, depth: int, where: str) -> int:
+    if (width, depth) in _USUAL:
+        return _USUAL[width, depth][1]
+    if width % 64:
+        raise UserError(
+            f"{where} is a transformer of {depth} layers of {width} features; how many attention heads it has, its "
+            "tensors do not tell. Say it with --heads."
+        )
+    return width // 64
+
+
+def _grid(
+    tensors: dict[str, Tensor],
+    prefix: int,
+    patch: int,
+    image_sizes: tuple[tuple[int, int] | None, tuple[int, int] | None],
+    where: str,
+) -> tuple[Grid, bool]:
+    """Rows and columns of patches, and whether class and register tokens have positions too."""
+    if "pos_embed" not in tensors:
+        raise UserError(
+            f"{where} has no position embedding (pos_embed), which the encoders here add to their patches: it has "
+            "positions of another kind (relative or rotary)."
+        )
+    count = tensors["pos_embed"].shape[-2]
+    said, otherwise = ((size[0] // patch, size[1] // patch) if size else None for size in image_sizes)
+    for patches in sorted({count - prefix, count}):
+        rectangles = [(rows, patches // rows) for rows in range(1, patches + 1) if patches % rows == 0]
+        # Sines and cosines say themselves which rectangle they are of.
+        by_sines = next(
+            (grid for grid in rectangles if _is_sincos(tensors["pos_embed"], grid, count - patches)), None
+        )
+        square = next((grid for grid in rectangles if grid[0] == grid[1]), None)
+        grid = next((grid for grid in (said, by_sines, square, otherwise) if grid in rectangles), None)
+        if grid is not None:
+            return grid, patches != count or prefix == 0
+    raise UserError(
+        f"{where} has {count} positions for its patches of {patch}x{patch}; they are neither a square nor sines and "
+        "cosines of a rectangle. Say the size of its images with --image_size, height x width."
+    )
+
+
+def _is_sincos(positions: Tensor, grid: Grid, prefix: int) -> bool:
+    patches = positions.reshape(-1, positions.shape[-1])[prefix:].float()
+    return patches.shape[1] % 4 == 0 and torch.allclose(
+        patches, sincos_positions(grid, patches.shape[1]), atol=2e-3, rtol=0
+    )
+
+
+def _ratio(hidden: int, width: int) -> float:
+    """Such that timm, which cuts off after the point, comes to the same width of the MLPs."""
+    ratio = hidden / width
+    return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width

@@ -1,0 +1,92 @@
+"""What a config.json beside weights tells, in the layouts of Hugging Face and timm."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flexpredict.data.pixels import MEAN, STD
+from flexpredict.encoder import model_facts
+from flexpredict.errors import UserError, printable
+
+# The plain vision transformers of transformers, whose weights fit timm's.
+_PLAIN = ("ijepa", "vit", "vit_mae", "vit_msn", "deit", "dinov2", "dinov2_with_registers", "data2vec-vision", "beit")
+
+
+@dataclass
+class Config:
+    """Facts that tensors do not tell; what the file does not say is left as usual."""
+
+    format: str = ""
+    model_type: str = ""
+    heads: int | None = None
+    image_size: tuple[int, int] | None = None
+    norm_eps: float = 1e-6
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
+
+
+def read_config(folder: Path) -> Config:
+    """Of the weights in this folder; nothing but defaults where there is no config.json."""
+    path = folder / "config.json"
+    values = _read(path)
+    if isinstance(values.get("model_type"), str):
+        return _hugging_face(path, values)
+    if isinstance(values.get("architecture"), str) and "pretrained_cfg" in values:
+        return _timm(values)
+    return Config()
+
+
+def is_plain(folder: Path) -> bool:
+    """Whether this is a folder whose encoder can be built here, without the library that wrote it."""
+    values = _read(folder / "config.json")
+    return values.get("model_type") in _PLAIN or "architecture" in values
+
+
+def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
+    kind = values["model_type"]
+    if kind not in _PLAIN:
+        raise UserError(
+            f"{printable(str(path))} says that this is a model of type {kind}, which is not a plain vision "
+            f"transformer ({', '.join(_PLAIN)})."
+        )
+    if values.get("hidden_act", "gelu") != "gelu":
+        raise UserError(f"{printable(str(path))} has the activation {values['hidden_act']}; encoders here have gelu.")
+    pixels = _read(path.with_name("preprocessor_config.json"))
+    return Config(
+        f"{(values.get('architectures') or [kind])[0]} of Hugging Face transformers",
+        kind,
+        values.get("num_attention_heads", 12),  # transformers leaves out what is as usual in some versions
+        _pair(values.get("image_size", 224)),
+        float(values.get("layer_norm_eps", 1e-6 if kind in ("ijepa", "dinov2", "dinov2_with_registers") else 1e-12)),
+        tuple(pixels.get("image_mean") or MEAN),
+        tuple(pixels.get("image_std") or STD),
+    )
+
+
+def _timm(values: dict[str, Any]) -> Config:
+    pixels = values["pretrained_cfg"]
+    arguments = values.get("model_args") or {}
+    sizes = {name: arguments[name] for name in ("embed_dim", "depth", "num_heads") if name in arguments}
+    return Config(
+        f"timm's {values['architecture']}",
+        "timm",
+        model_facts(values["architecture"], sizes).heads,
+        _pair(arguments.get("img_size") or pixels["input_size"][1:]),
+        mean=tuple(pixels.get("mean", MEAN)),
+        std=tuple(pixels.get("std", STD)),
+    )
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{printable(str(path))} cannot be read: {error}.") from error
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,294 @@
+"""What a foreign checkpoint is: its format by what is inside, its encoder by the shapes, and what else it holds."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from flexpredict.data.pixels import MEAN, STD
+from flexpredict.encoder import Encoder
+from flexpredict.encoder_file import EncoderSpec
+from flexpredict.errors import UserError, printable
+from flexpredict.weights.architecture import spec_of
+from flexpredict.weights.config_file import Config, read_config
+from flexpredict.weights.hugging_face_names import to_timm_names
+from flexpredict.weights.official import PublishedPredictor, published_predictor
+from flexpredict.weights.safe_files import read_tensors
+
+Which = Literal["target", "context"]
+
+# The embedding of patches is where an encoder begins, in timm's names (which are those of nearly all published code)
+# and in those of Hugging Face.
+_BEGINNING = re.compile(r"^(|.*\.)(patch_embed\.proj\.weight|embeddings\.patch_embeddings\.projection\.weight)$")
+_TARGET_WORDS = {"target_encoder", "teacher", "ema", "model_ema", "state_dict_ema", "momentum_encoder"}
+_CONTEXT_WORDS = {"encoder", "context_encoder", "student", "online_encoder", "model", "state_dict"}
+# Beside or on top of an encoder; nothing of it is needed for features.
+_NOT_ENCODER = re.compile(
+    r"^(head|head_dist|fc|fc_norm|mlp_head|pre_logits|pooler|classifier|lm_head|decoder\w*|mask_token|masked_embed|"
+    r"predictor\w*|\w+_head)(\.|$)|relative_position_index$"
+)
+_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+
+
+@dataclass
+class Found:
+    """An encoder of another library or paper.
+
+    Args:
+        format: whose, in words.
+        which: "target encoder", "context encoder", or "encoder" where there is but one.
+        spec: how to build it.
+        tensors: its weights under timm's names, float32.
+        context: those of the context encoder, where the file has both.
+        predictor: I-JEPA's or StoP's, where the file has it.
+        decoder: MAE's, where the file has it; its names.
+        left_out: tensors that are not of the encoder, counted by what they belong to.
+        notes: what was taken for granted, in sentences.
+        mean, std: of the pixels it was trained with.
+    """
+
+    format: str
+    which: str
+    spec: EncoderSpec
+    tensors: dict[str, Tensor]
+    context: dict[str, Tensor] | None = None
+    predictor: PublishedPredictor | None = None
+    decoder: dict[str, Tensor] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
+
+    def in_words(self) -> tuple[str, ...]:
+        """What it is and what was left out, a line each."""
+        spec, options = self.spec, self.spec.options
+        size = f"{spec.image_size[0]}x{spec.image_size[1]}"
+        grid = f"{spec.image_size[0] // spec.patch_size}x{spec.image_size[1] // spec.patch_size}"
+        tokens = " with a class token" if spec.class_token else ""
+        lines = [
+            f"{self.format}, {self.which}: {options['depth']} layers of {options['embed_dim']}, "
+            f"{options['num_heads']} heads{tokens}; patches of {spec.patch_size} in images of {size} ({grid}), "
+            f"{'sin-cos' if spec.positions == 'sincos' else 'learned'} positions"
+        ]
+        if self.left_out:
+            counted = ", ".join(f"{part} ({count})" for part, count in sorted(self.left_out.items()))
+            lines.append(f"Left out, with the number of tensors: {counted}")
+        return (*lines, *self.notes)
+
+
+def find(
+    path: Path,
+    *,
+    which: Which = "target",
+    heads: int | None = None,
+    image_size: tuple[int, int] | None = None,
+    partial: bool = False,
+) -> Found:
+    """Read a checkpoint file, or a folder in the layout of Hugging Face or timm.
+
+    Args:
+        path: of the file or folder.
+        which: of the two encoders of I-JEPA, StoP, DINO and their like.
+        heads: attention heads, where shapes and files beside do not tell.
+        image_size: height and width it was trained at, where the number of positions leaves that open.
+        partial: accept it although tensors are missing (they stay as initialised) or left over.
+    """
+    shown = printable(str(path))
+    file = _weights_file(path)
+    config = read_config(file.parent)
+    tensors = read_tensors(file)
+    start, role = _choose(tensors, which, shown)
+    inner = _encoder_tensors(tensors, start)
+    spec = spec_of(
+        inner,
+        shown,
+        heads=heads or config.heads,
+        image_size=config.image_size,
+        otherwise=image_size,
+        norm_eps=config.norm_eps,
+    )
+    found = Found(
+        _format(tensors, config),
+        role,
+        spec,
+        {name: tensor.float() for name, tensor in inner.items() if not _NOT_ENCODER.search(name)},
+        predictor=published_predictor(tensors, shown),
+        decoder=_decoder(tensors),
+        left_out=_left_out(tensors, inner, start),
+        mean=config.mean,
+        std=config.std,
+    )
+    if role == "target encoder":
+        other, _ = _choose(tensors, "context", shown)
+        context = _encoder_tensors(tensors, other)
+        found.context = {name: context[name].float() for name in found.tensors if name in context}
+    if not heads and not config.heads:
+        found.notes.append(
+            f"{spec.options['num_heads']} attention heads are the usual number for this width; the file does not say."
+        )
+    stored = {str(tensor.dtype).removeprefix("torch.") for tensor in inner.values() if tensor.is_floating_point()}
+    if stored != {"float32"}:
+        found.notes.append(f"Stored as {' and '.join(sorted(stored))}, used as float32.")
+    _compare(found, shown, partial)
+    return found
+
+
+def build(found: Found) -> Encoder:
+    """The encoder with its weights, ready for evaluation."""
+    encoder = found.spec.build()
+    encoder.vit.load_state_dict(found.tensors, strict=False)  # `find` has compared them and told what it allowed
+    return encoder.eval()
+
+
+def _weights_file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    for name in _FILES:
+        if (path / name).is_file():
+            return path / name
+    inside = sorted(entry.name for entry in path.iterdir())
+    raise UserError(
+        f"{printable(str(path))} is neither a run folder nor a folder of Hugging Face or timm: there is none of "
+        f"encoder.safetensors, {', '.join(_FILES)} in it, but {_listed(inside) or 'nothing'}. Name a file."
+    )
+
+
+def _choose(tensors: dict[str, Tensor], which: Which, shown: str) -> tuple[str, str]:
+    """Where the names of the asked encoder begin, and its part in words."""
+    starts = [found.group(1) for found in map(_BEGINNING.match, tensors) if found]
+    if not starts:
+        raise UserError(
+            f"{shown} is of a format that is not known here: nothing in it embeds patches (patch_embed.proj.weight). "
+            f"It holds {len(tensors)} tensors, such as {_listed(sorted(tensors))}."
+        )
+    targets = [start for start in starts if _words(start) & _TARGET_WORDS]
+    others = [start for start in starts if start not in targets]
+    contexts = [start for start in others if _words(start) & _CONTEXT_WORDS] if targets else []
+    if len(starts) == 1 and which == "target":
+        return starts[0], "target encoder" if targets else "encoder"
+    chosen = targets if which == "target" else contexts
+    if len(chosen) == 1:
+        return chosen[0], f"{which} encoder"
+    if len(starts) == 1:
+        raise UserError(f"There is but one encoder in {shown}. Leave --which out.")
+    raise UserError(
+        f"There are {len(starts)} encoders in {shown}, and it is not clear which is the {which} encoder: their names "
+        f"begin with {_listed([start or 'nothing' for start in starts])}."
+    )
+
+
+def _words(start: str) -> set[str]:
+    return set(start.split("."))
+
+
+def _encoder_tensors(tensors: dict[str, Tensor], start: str) -> dict[str, Tensor]:
+    """Those whose names begin so, under timm's names."""
+    inner = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+    if any(name.startswith("embeddings.") for name in inner):
+        inner = to_timm_names(inner)
+    # DINOv2's: blocks in chunks, a name of its own for registers, and for its gated MLPs.
+    renamed = {re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name): tensor for name, tensor in inner.items()}
+    for theirs, ours in (("register_tokens", "reg_token"), (".mlp.w12.", ".mlp.fc1."), (".mlp.w3.", ".mlp.fc2.")):
+        renamed = {name.replace(theirs, ours): tensor for name, tensor in renamed.items()}
+    _place_class_token(renamed)
+    return renamed
+
+
+def _place_class_token(tensors: dict[str, Tensor]) -> None:
+    """Beside registers, DINOv2 gives a position to the class token alone; added to the token, it is the same."""
+    registers, positions = tensors.get("reg_token"), tensors.get("pos_embed")
+    if registers is None or positions is None or "cls_token" not in tensors:
+        return
+    side = int((positions.shape[1] - 1) ** 0.5)
+    if side * side == positions.shape[1] - 1:
+        tensors["cls_token"] = tensors["cls_token"] + positions[:, :1]
+        tensors["pos_embed"] = positions[:, 1:]
+
+
+def _decoder(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """MAE's decoder, by its published names."""
+    ending = "decoder_embed.weight"
+    start = next((name.removesuffix(ending) for name in tensors if name.endswith(ending)), None)
+    if start is None:
+        return {}
+    names = [name for name in tensors if name.startswith((f"{start}decoder_", f"{start}mask_token"))]
+    return {name.removeprefix(start): tensors[name].float() for name in names}
+
+
+def _left_out(tensors: dict[str, Tensor], inner: dict[str, Tensor], start: str) -> Counter[str]:
+    beside = start.split(".")[0]
+
+    def part(name: str) -> str:
+        first, *rest = name.split(".")
+        return f"{first}.{rest[0]}" if first == beside and len(rest) > 1 else first
+
+    outside = Counter(part(name) for name in tensors if not name.startswith(start))
+    inside = Counter(name.split(".")[0] for name in inner if _NOT_ENCODER.search(name))
+    return outside + inside
+
+
+def _format(tensors: dict[str, Tensor], config: Config) -> str:
+    if config.format:
+        return config.format
+    names = list(tensors)
+
+    def has(pattern: str) -> bool:
+        return any(re.search(pattern, name) for name in names)
+
+    if has(r"(^|\.)predictor_embed\.weight"):
+        predictor = published_predictor(tensors, "")
+        return f"checkpoint of {'StoP' if predictor and predictor.convention == 'released' else 'I-JEPA'}"
+    if has(r"^target_encoder\."):
+        return "checkpoint of I-JEPA or StoP"
+    if has(r"decoder_embed\.weight"):
+        return "checkpoint of MAE, with decoder"
+    if has(r"embeddings\.patch_embeddings"):
+        return "weights of Hugging Face transformers"
+    if has(r"masked_embed"):
+        return "checkpoint of iBOT"
+    if has(r"(^|\.)register_tokens|\.ls1\.gamma"):
+        return "checkpoint of DINOv2's kind"
+    if has(r"(^|\.)(teacher|student)\."):
+        return "checkpoint of DINO's kind"
+    return "state dict of a vision transformer"
+
+
+def _compare(found: Found, shown: str, partial: bool) -> None:
+    """Refuse weights that do not fit the encoder that their shapes make, unless told."""
+    with torch.device("meta"):
+        expected = found.spec.build().vit.state_dict()
+    wrong = [
+        f"{name} is {_shape(found.tensors[name])}, not {_shape(tensor)}"
+        for name, tensor in expected.items()
+        if name in found.tensors and found.tensors[name].shape != tensor.shape
+    ]
+    if wrong:
+        raise UserError(f"{shown} does not hold one vision transformer: {_listed(wrong)}.")
+    missing = [name for name in expected if name not in found.tensors]
+    unexpected = [name for name in found.tensors if name not in expected]
+    said = [
+        f"{len(names)} tensors {kind} ({_listed(names)})"
+        for kind, names in (("are missing", missing), ("are left over", unexpected))
+        if names
+    ]
+    if said and not partial:
+        raise UserError(
+            f"{shown} is not taken, because of its {found.format} {' and '.join(said)}. With --partial it is taken "
+            "all the same: what is missing stays as initialised, what is left over is not used."
+        )
+    found.notes += [f"Taken all the same: {words}." for words in said]
+    for name in unexpected:
+        del found.tensors[name]
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape))
+
+
+def _listed(names: list[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return printable(", ".join(names[:most])) + more

@@ -1,0 +1,157 @@
+"""Checkpoint files, read without ever running what is in them.
+
+Pickles go through `torch.load(weights_only=True)` alone, which builds tensors and plain values and calls nothing.
+Before that, the archive must not be larger inside than out; after it, tensors must be what their bytes say.
+"""
+
+import argparse
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from flexpredict.errors import UserError, printable
+
+# Archives that torch writes are not compressed at all. Some people compress them; weights hardly shrink by that.
+_MOST_EXPANSION = 20
+_MOST_ENTRIES = 1_000_000
+_LARGEST_SIDE = 2**31
+_INDEX = ".safetensors.index.json"
+# What training scripts put beside weights: their options, and numbers of numpy. None of it does anything.
+_SCALAR: Any = np.float64(0).__reduce__()[0]
+_INERT: list[Any] = [
+    argparse.Namespace,
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?")),
+    *((_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),  # its place in numpy 1 and 2
+]
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint: those in nested dictionaries under names with dots, in the order of the file."""
+    if path.name.endswith(_INDEX):
+        tensors = _read_sharded(path)
+    elif _is_safetensors(path):
+        tensors = _read_safetensors(path)
+    else:
+        tensors = dict(_flatten(_unpickle(path)))
+    if not tensors:
+        raise UserError(f"{printable(str(path))} holds no tensors. Give a checkpoint of a vision transformer.")
+    for name, tensor in tensors.items():
+        _check(name, tensor, path)
+    return tensors
+
+
+def _unpickle(path: Path) -> Any:
+    shown = printable(str(path))
+    _refuse_bomb(path)
+    try:
+        with torch.serialization.safe_globals(_INERT):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if code:
+            raise UserError(
+                f"{shown} is refused: besides tensors it wants to bring in {code.group(1)}, which could run code on "
+                "this machine. Nothing of it was run. Ask its author for a safetensors file, or for tensors alone."
+            ) from error
+        raise UserError(f"{shown} is not a checkpoint that can be read safely: {_reason(error)}") from error
+    except OSError as error:
+        raise UserError(f"{shown} cannot be read: {error.strerror or error}.") from error
+    except Exception as error:  # torch, zipfile and pickle each have their own ways to stumble over broken bytes
+        raise UserError(
+            f"{shown} is damaged or is not a checkpoint: {_reason(error)} Its first bytes are {_first_bytes(path)}. "
+            "If it was downloaded, compare its length with the original's."
+        ) from error
+
+
+def _refuse_bomb(path: Path) -> None:
+    """An archive that is small outside and huge inside would fill the memory before anything can be checked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return  # not an archive (older checkpoints are plain pickles), or a broken one, which torch will say
+    inside, outside = sum(entry.file_size for entry in entries), path.stat().st_size
+    if inside > _MOST_EXPANSION * outside or len(entries) > _MOST_ENTRIES:
+        raise UserError(
+            f"{printable(str(path))} is refused: {outside:,} bytes that would unpack to {inside:,} "
+            f"({len(entries):,} entries) are no checkpoint but a zip bomb."
+        )
+
+
+def _flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """Tensors below dictionaries whose keys are words. Those of optimisers have numbers, and are of no use here."""
+    if isinstance(value, Tensor):
+        yield prefix, value
+    elif isinstance(value, dict) and depth < 8:
+        for key, entry in value.items():
+            if isinstance(key, str):
+                yield from _flatten(entry, f"{prefix}.{key}" if prefix else key, depth + 1)
+
+
+def _check(name: str, tensor: Tensor, path: Path) -> None:
+    shown = f"{printable(str(path))} is refused: its tensor {printable(name)}"
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        raise UserError(f"{shown} is not a plain array ({tensor.layout}, {tensor.device.type}).")
+    if any(side >= _LARGEST_SIDE for side in tensor.shape):
+        raise UserError(f"{shown} claims the absurd shape {tuple(tensor.shape)}.")
+    # Overlapping strides make a few bytes look like terabytes, which the first copy would turn into terabytes.
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise UserError(
+            f"{shown} claims the shape {tuple(tensor.shape)}, but only {tensor.untyped_storage().nbytes():,} bytes "
+            "are there for it."
+        )
+
+
+def _is_safetensors(path: Path) -> bool:
+    """By content: the length of a header, and the header, which is JSON."""
+    if path.suffix == ".safetensors":
+        return True
+    with path.open("rb") as file:
+        start = file.read(9)
+    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{printable(str(path))} is not a whole safetensors file: {_reason(error)} If it was downloaded, compare "
+            "its length with the original's."
+        ) from error
+
+
+def _read_sharded(index: Path) -> dict[str, Tensor]:
+    """Weights in several files, and an index of which is where."""
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{printable(str(index))} is not an index of weights: {_reason(error)}") from error
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise UserError(f"{printable(str(index))} is refused: it names {name!r}, which is not a file beside it.")
+        tensors.update(_read_safetensors(index.with_name(name)))
+    return tensors
+
+
+def _first_bytes(path: Path) -> str:
+    with path.open("rb") as file:
+        return repr(file.read(16)) if path.stat().st_size else "none: it is empty"
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentence of an error of the libraries below, which go on for a page."""
+    text = " ".join(str(error).split()).split("WeightsUnpickler error: ")[-1] or type(error).__name__
+    return text.split(". ")[0][:300].rstrip(".") + "."
