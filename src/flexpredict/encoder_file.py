@@ -12,6 +12,7 @@ from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoder import Encoder, EncoderPositions, build_encoder
 from flexpredict.errors import UserError
 from flexpredict.files import write_atomically
+from flexpredict.positions import Grid
 
 
 @dataclass
@@ -22,7 +23,7 @@ class EncoderSpec:
         model: timm name.
         image_size: height and width it was trained at.
         patch_size: side of a patch.
-        positions: "sincos" or "learned".
+        positions: "sincos", "learned" or "relative".
         class_token: whether the class token of the model was kept.
         options: further arguments of timm's constructor.
     """
@@ -33,6 +34,11 @@ class EncoderSpec:
     positions: EncoderPositions
     class_token: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def grid(self) -> Grid:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
 
     def build(self, seed: int = 0) -> Encoder:
         return build_encoder(**asdict(self), seed=seed)

@@ -56,7 +56,7 @@ class Counting:
         seconds = time.monotonic() - self._started
         parts = [f"{self.done:,}" + (f" of {self._total:,}" if self._total else "") + f" {self._unit}"]
         rate = (self.done - self._before) / seconds
-        parts.append(f"{rate:,.0f}/s")
+        parts.append(f"{rate:,.0f}/s" if rate >= 1 or not rate else f"{duration(1 / rate)} each")
         if self._total and rate:
             parts.append(f"{duration((self._total - self.done) / rate)} left")
         return " · ".join(filter(None, (*parts, self._note)))

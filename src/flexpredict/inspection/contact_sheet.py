@@ -26,7 +26,7 @@ THUMBNAILS, VIEWS = 48, 12
 _COLUMNS, _CELL, _GAP, _MARGIN = 8, 176, 12, 32
 _WIDTH = 2 * _MARGIN + _COLUMNS * _CELL + (_COLUMNS - 1) * _GAP
 _BETWEEN_PAIR = 4
-_INK, _SOFT, _PAPER, _TILE = "#1d2129", "#69707d", "#ffffff", "#f2f3f5"
+INK, SOFT, PAPER, TILE = "#1d2129", "#69707d", "#ffffff", "#f2f3f5"
 # Told apart by most colour-blind people too, and dark enough for the veil over hidden patches.
 TARGET_COLOURS = ((240, 130, 0), (0, 120, 230), (220, 30, 100), (0, 155, 95), (135, 70, 205), (30, 30, 30))
 _OUTLINE = 3
@@ -60,20 +60,20 @@ def contact_sheet(
         pairs += [picture, Image.fromarray(draw_masks(np.asarray(picture), grid, context, targets))]
 
     bands = [
-        _text_band(source.name, 26, _INK),
-        _text_band(f"{subtitle} · {len(thumbnails)} of them, evenly spaced:", 15, _SOFT),
+        _text_band(source.name, 26, INK),
+        _text_band(f"{subtitle} · {len(thumbnails)} of them, evenly spaced:", 15, SOFT),
         _space(16),
         _tiles(thumbnails, captions),
     ]
     if pairs:
         bands += [
             _space(28),
-            _text_band("What the model sees", 20, _INK),
+            _text_band("What the model sees", 20, INK),
             _text_band(
                 f"Random crops of {image_size[0]}x{image_size[1]} pixels, as training with seed {seed} would make"
                 f" them; beside each, which of its {grid[0]}x{grid[1]} patches are context and which are targets.",
                 15,
-                _SOFT,
+                SOFT,
             ),
             _legend(pairs[0], masking),
             _space(8),
@@ -133,11 +133,11 @@ def _thumbnails(source: ImageSource, readable: NDArray[np.int64]) -> tuple[list[
             thumbnails.append(upright(source.encoded(index), source.describe(index), shorter_side=_CELL))
         except UnreadableImage:
             continue  # Readable a moment ago: a file that was taken away since.
-        captions.append(_class_name(source, index))
+        captions.append(class_name(source, index))
     return thumbnails, captions
 
 
-def _class_name(source: ImageSource, index: int) -> str:
+def class_name(source: ImageSource, index: int) -> str:
     label = -1 if source.labels is None else int(source.labels[index])
     if label < 0:
         return ""
@@ -155,10 +155,10 @@ def _tiles(pictures: list[Image.Image], captions: list[str]) -> Image.Image:
     draw = ImageDraw.Draw(band)
     for place, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
         left, top = _MARGIN + place % _COLUMNS * (_CELL + _GAP), place // _COLUMNS * step
-        draw.rectangle((left, top, left + _CELL - 1, top + height - 1), fill=_TILE)
+        draw.rectangle((left, top, left + _CELL - 1, top + height - 1), fill=TILE)
         fitted = ImageOps.contain(picture, (_CELL, height), Image.Resampling.BICUBIC)
         band.paste(fitted, (left + (_CELL - fitted.width) // 2, top + (height - fitted.height) // 2))
-        draw.text((left, top + height + 3), _shortened(caption, 13, _CELL), _SOFT, _font(13))
+        draw.text((left, top + height + 3), shortened(caption, 13, _CELL), SOFT, font(13))
     return band
 
 
@@ -192,23 +192,23 @@ def _legend(view: Image.Image, masking: Masking) -> Image.Image:
 
 def _label(draw: ImageDraw.ImageDraw, left: int, text: str) -> int:
     """Writes a word of the legend, and says where the next may begin."""
-    draw.text((left + 6, 6), text, _SOFT, _font(14))
-    return left + 6 + round(_font(14).getlength(text)) + 26
+    draw.text((left + 6, 6), text, SOFT, font(14))
+    return left + 6 + round(font(14).getlength(text)) + 26
 
 
 def _text_band(text: str, size: int, colour: str) -> Image.Image:
     band = _space(round(size * 1.5))
-    ImageDraw.Draw(band).text((_MARGIN, 0), _shortened(text, size, _WIDTH - 2 * _MARGIN), colour, _font(size))
+    ImageDraw.Draw(band).text((_MARGIN, 0), shortened(text, size, _WIDTH - 2 * _MARGIN), colour, font(size))
     return band
 
 
-def _shortened(text: str, size: int, room: int) -> str:
+def shortened(text: str, size: int, room: int) -> str:
     """The text, or as much of its two ends as there is room for: long paths differ at their ends."""
     text = _drawable(text)
-    if _font(size).getlength(text) <= room:
+    if font(size).getlength(text) <= room:
         return text
     kept = len(text)
-    while kept > 1 and _font(size).getlength(short := f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}") > room:
+    while kept > 1 and font(size).getlength(short := f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}") > room:
         kept -= 1
     return short
 
@@ -221,12 +221,12 @@ def _drawable(text: str) -> str:
 
 
 @lru_cache  # as the font is unpacked anew each time it is loaded
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
 def _space(height: int) -> Image.Image:
-    return Image.new("RGB", (_WIDTH, height), _PAPER)
+    return Image.new("RGB", (_WIDTH, height), PAPER)
 
 
 def _stacked(bands: list[Image.Image]) -> Image.Image:

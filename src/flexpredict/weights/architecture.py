@@ -20,8 +20,11 @@ _USUAL = {
     (1408, 40): ("vit_giant_patch14_224", 16),
     (1664, 48): ("vit_gigantic_patch14_224", 16),
 }
-_OTHER = "vit_base_patch16_224"
+_RELATIVE = {(768, 12): "beit_base_patch16_224", (1024, 24): "beit_large_patch16_224"}
+_OTHER, _OTHER_RELATIVE = "vit_base_patch16_224", "beit_base_patch16_224"
 _GATED = "vit_giant_patch14_dinov2"  # timm's model whose MLPs are SwiGLU
+_TABLE = "relative_position_bias_table"
+_SHARED, _OWN = f"rel_pos_bias.{_TABLE}", f"blocks.0.attn.{_TABLE}"  # of all blocks together, or one in each
 _NEEDED = ("patch_embed.proj.weight", "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight")
 
 
@@ -33,6 +36,7 @@ def spec_of(
     image_size: tuple[int, int] | None = None,
     otherwise: tuple[int, int] | None = None,
     norm_eps: float = 1e-6,
+    mean_pooling: bool = False,
 ) -> EncoderSpec:
     """How to build the encoder that these weights fit.
 
@@ -43,6 +47,7 @@ def spec_of(
         image_size: height and width it was trained at, as files beside it say.
         otherwise: the same, where neither they nor the positions tell.
         norm_eps: ε of its layer norms.
+        mean_pooling: whether it is known to have no final norm (BEiT's kind, where its head takes the mean).
     """
     absent = [name for name in _NEEDED if name not in tensors]
     if absent:
@@ -57,13 +62,22 @@ def spec_of(
             "see colour images in square patches."
         )
     depth = 1 + max((int(found.group(1)) for found in map(_block, tensors) if found), default=-1)
-    heads = heads or _heads(width, depth, where)
+    table = _relative_table(tensors, where)
+    heads = heads or (_heads(width, depth, where) if table is None else table.shape[-1])
     if width % heads:
         raise UserError(f"{where} has features of {width}, which {heads} heads do not divide. Check --heads.")
+    fc1, fc2 = tensors["blocks.0.mlp.fc1.weight"], tensors["blocks.0.mlp.fc2.weight"]
+    sizes = {"embed_dim": width, "depth": depth, "num_heads": heads, "mlp_ratio": _ratio(fc1.shape[0], width)}
+    image_sizes = image_size, otherwise
+    if table is not None:
+        grid = _grid_of_table(table, patch[0], image_sizes, where)
+        options = sizes | _relative_options(tensors, norm_eps, mean_pooling)
+        model = _RELATIVE.get((width, depth), _OTHER_RELATIVE)
+        size = (grid[0] * patch[0], grid[1] * patch[0])
+        return EncoderSpec(model, size, patch[0], "relative", class_token=True, options=options)
     class_token, registers = "cls_token" in tensors, tensors.get("reg_token")
     prefix = int(class_token) + (registers.shape[1] if registers is not None else 0)
-    grid, with_prefix = _grid(tensors, prefix, patch[0], (image_size, otherwise), where)
-    fc1, fc2 = tensors["blocks.0.mlp.fc1.weight"], tensors["blocks.0.mlp.fc2.weight"]
+    grid, with_prefix = _grid(tensors, prefix, patch[0], image_sizes, where)
     gated = fc1.shape[0] == 2 * fc2.shape[1]
     unusual = {
         "qkv_bias": (True, "blocks.0.attn.qkv.bias" in tensors),
@@ -74,13 +88,7 @@ def spec_of(
         "no_embed_class": (False, prefix > 0 and not with_prefix),
         "norm_eps": (1e-6, norm_eps),
     }
-    options: dict[str, Any] = {
-        "embed_dim": width,
-        "depth": depth,
-        "num_heads": heads,
-        "mlp_ratio": _ratio(fc1.shape[0], width),
-        **{name: value for name, (usual, value) in unusual.items() if gated or value != usual},
-    }
+    options = sizes | {name: value for name, (usual, value) in unusual.items() if gated or value != usual}
     sincos = _is_sincos(tensors["pos_embed"], grid, prefix if with_prefix else 0)
     return EncoderSpec(
         model=_GATED if gated else _USUAL.get((width, depth), (_OTHER, heads))[0],
@@ -90,6 +98,30 @@ def spec_of(
         class_token=class_token,
         options=options,
     )
+
+
+def _relative_table(tensors: dict[str, Tensor], where: str) -> Tensor | None:
+    """A table of relative positions, rows times heads, if this is a model of BEiT's kind."""
+    table = tensors.get(_SHARED, tensors.get(_OWN))
+    if table is not None and (table.ndim != 2 or not table.numel()):
+        raise UserError(
+            f"{where} has {tuple(table.shape)} for a {_TABLE}, which should be displacements times heads."
+        )
+    return table
+
+
+def _relative_options(tensors: dict[str, Tensor], norm_eps: float, mean_pooling: bool) -> dict[str, Any]:
+    """Those of timm's Beit, all of them: its models differ in what is usual."""
+    no_norm = "norm.weight" not in tensors and (mean_pooling or "fc_norm.weight" in tensors)
+    return {
+        "qkv_bias": "blocks.0.attn.q_bias" in tensors,
+        "init_values": 0.1 if "blocks.0.gamma_1" in tensors else None,
+        "use_abs_pos_emb": "pos_embed" in tensors,
+        "use_rel_pos_bias": _OWN in tensors,
+        "use_shared_rel_pos_bias": _SHARED in tensors,
+        **({"global_pool": "avg"} if no_norm else {}),
+        **({"norm_eps": norm_eps} if norm_eps != 1e-6 else {}),
+    }
 
 
 def _block(name: str) -> re.Match[str] | None:
@@ -136,6 +168,27 @@ def _grid(
         f"{where} has {count} positions for its patches of {patch}x{patch}; they are neither a square nor sines and "
         "cosines of a rectangle. Say the size of its images with --image_size, height x width."
     )
+
+
+def _grid_of_table(
+    table: Tensor, patch: int, image_sizes: tuple[tuple[int, int] | None, tuple[int, int] | None], where: str
+) -> Grid:
+    """Rows and columns of patches, by the displacements that there are between them."""
+    count = table.shape[0] - 3  # the class token's
+    rectangles = [
+        ((rows + 1) // 2, (count // rows + 1) // 2)
+        for rows in range(1, count + 1, 2)
+        if count % rows == 0 and count // rows % 2
+    ]
+    said, otherwise = ((size[0] // patch, size[1] // patch) if size else None for size in image_sizes)
+    square = next((grid for grid in rectangles if grid[0] == grid[1]), None)
+    grid = next((grid for grid in (said, square, otherwise) if grid in rectangles), None)
+    if grid is None:
+        raise UserError(
+            f"{where} has a table of {table.shape[0]} relative positions, which is not that of a square of patches. "
+            "Say the size of its images with --image_size, height x width."
+        )
+    return grid
 
 
 def _is_sincos(positions: Tensor, grid: Grid, prefix: int) -> bool:

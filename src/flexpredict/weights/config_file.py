@@ -20,8 +20,10 @@ class Config:
     format: str = ""
     model_type: str = ""
     heads: int | None = None
+    decoder_heads: int | None = None
     image_size: tuple[int, int] | None = None
     norm_eps: float = 1e-6
+    mean_pooling: bool = False  # of BEiT's kind, which then has no final norm but one in its head
     mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
 
@@ -57,8 +59,10 @@ def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
         f"{(values.get('architectures') or [kind])[0]} of Hugging Face transformers",
         kind,
         values.get("num_attention_heads", 12),  # transformers leaves out what is as usual in some versions
+        values.get("decoder_num_attention_heads"),
         _pair(values.get("image_size", 224)),
         float(values.get("layer_norm_eps", 1e-6 if kind in ("ijepa", "dinov2", "dinov2_with_registers") else 1e-12)),
+        kind in ("data2vec-vision", "beit") and bool(values.get("use_mean_pooling", True)),
         tuple(pixels.get("image_mean") or MEAN),
         tuple(pixels.get("image_std") or STD),
     )
@@ -72,6 +76,7 @@ def _timm(values: dict[str, Any]) -> Config:
         f"timm's {values['architecture']}",
         "timm",
         model_facts(values["architecture"], sizes).heads,
+        None,
         _pair(arguments.get("img_size") or pixels["input_size"][1:]),
         mean=tuple(pixels.get("mean", MEAN)),
         std=tuple(pixels.get("std", STD)),

@@ -16,7 +16,7 @@ from flexpredict.errors import UserError, printable
 from flexpredict.weights.architecture import spec_of
 from flexpredict.weights.config_file import Config, read_config
 from flexpredict.weights.hugging_face_names import to_timm_names
-from flexpredict.weights.official import PublishedPredictor, published_predictor
+from flexpredict.weights.predictors import is_stop
 from flexpredict.weights.safe_files import read_tensors
 
 Which = Literal["target", "context"]
@@ -29,7 +29,7 @@ _CONTEXT_WORDS = {"encoder", "context_encoder", "student", "online_encoder", "mo
 # Beside or on top of an encoder; nothing of it is needed for features.
 _NOT_ENCODER = re.compile(
     r"^(head|head_dist|fc|fc_norm|mlp_head|pre_logits|pooler|classifier|lm_head|decoder\w*|mask_token|masked_embed|"
-    r"predictor\w*|\w+_head)(\.|$)|relative_position_index$"
+    r"cls_pt_layers|predictor\w*|\w+_head)(\.|$)|relative_position_index$"
 )
 _FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 
@@ -44,8 +44,8 @@ class Found:
         spec: how to build it.
         tensors: its weights under timm's names, float32.
         context: those of the context encoder, where the file has both.
-        predictor: I-JEPA's or StoP's, where the file has it.
-        decoder: MAE's, where the file has it; its names.
+        everything: all tensors of the file as they are, for who wants its predictor too.
+        decoder_heads: of a masked autoencoder, where files beside tell.
         left_out: tensors that are not of the encoder, counted by what they belong to.
         notes: what was taken for granted, in sentences.
         mean, std: of the pixels it was trained with.
@@ -56,23 +56,28 @@ class Found:
     spec: EncoderSpec
     tensors: dict[str, Tensor]
     context: dict[str, Tensor] | None = None
-    predictor: PublishedPredictor | None = None
-    decoder: dict[str, Tensor] = field(default_factory=dict)
+    everything: dict[str, Tensor] = field(default_factory=dict)
+    decoder_heads: int | None = None
     left_out: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
 
+    @property
+    def pooling(self) -> Literal["mean", "class"]:
+        """How its own head makes one vector of an image: of its class token, unless that was not trained for it."""
+        return "class" if self.spec.class_token and self.spec.options.get("global_pool") != "avg" else "mean"
+
     def in_words(self) -> tuple[str, ...]:
         """What it is and what was left out, a line each."""
         spec, options = self.spec, self.spec.options
         size = f"{spec.image_size[0]}x{spec.image_size[1]}"
-        grid = f"{spec.image_size[0] // spec.patch_size}x{spec.image_size[1] // spec.patch_size}"
+        grid = f"{spec.grid[0]}x{spec.grid[1]}"
         tokens = " with a class token" if spec.class_token else ""
         lines = [
             f"{self.format}, {self.which}: {options['depth']} layers of {options['embed_dim']}, "
             f"{options['num_heads']} heads{tokens}; patches of {spec.patch_size} in images of {size} ({grid}), "
-            f"{'sin-cos' if spec.positions == 'sincos' else 'learned'} positions"
+            f"{'sin-cos' if spec.positions == 'sincos' else spec.positions} positions"
         ]
         if self.left_out:
             counted = ", ".join(f"{part} ({count})" for part, count in sorted(self.left_out.items()))
@@ -110,14 +115,15 @@ def find(
         image_size=config.image_size,
         otherwise=image_size,
         norm_eps=config.norm_eps,
+        mean_pooling=config.mean_pooling,
     )
     found = Found(
         _format(tensors, config),
         role,
         spec,
         {name: tensor.float() for name, tensor in inner.items() if not _NOT_ENCODER.search(name)},
-        predictor=published_predictor(tensors, shown),
-        decoder=_decoder(tensors),
+        everything=tensors,
+        decoder_heads=config.decoder_heads,
         left_out=_left_out(tensors, inner, start),
         mean=config.mean,
         std=config.std,
@@ -126,7 +132,12 @@ def find(
         other, _ = _choose(tensors, "context", shown)
         context = _encoder_tensors(tensors, other)
         found.context = {name: context[name].float() for name in found.tensors if name in context}
-    if not heads and not config.heads:
+    if spec.positions == "relative" and not config.format:
+        found.notes.append(
+            "How pixels were normalised, the file does not say: ImageNet's mean and deviation are used, as by BEiT "
+            "v2. (BEiT v1 had 0.5 and 0.5; a folder of Hugging Face says it.)"
+        )
+    if not heads and not config.heads and spec.positions != "relative":  # whose tables have a column for each
         found.notes.append(
             f"{spec.options['num_heads']} attention heads are the usual number for this width; the file does not say."
         )
@@ -209,16 +220,6 @@ def _place_class_token(tensors: dict[str, Tensor]) -> None:
         tensors["pos_embed"] = positions[:, 1:]
 
 
-def _decoder(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """MAE's decoder, by its published names."""
-    ending = "decoder_embed.weight"
-    start = next((name.removesuffix(ending) for name in tensors if name.endswith(ending)), None)
-    if start is None:
-        return {}
-    names = [name for name in tensors if name.startswith((f"{start}decoder_", f"{start}mask_token"))]
-    return {name.removeprefix(start): tensors[name].float() for name in names}
-
-
 def _left_out(tensors: dict[str, Tensor], inner: dict[str, Tensor], start: str) -> Counter[str]:
     beside = start.split(".")[0]
 
@@ -227,7 +228,10 @@ def _left_out(tensors: dict[str, Tensor], inner: dict[str, Tensor], start: str) 
         return f"{first}.{rest[0]}" if first == beside and len(rest) > 1 else first
 
     outside = Counter(part(name) for name in tensors if not name.startswith(start))
-    inside = Counter(name.split(".")[0] for name in inner if _NOT_ENCODER.search(name))
+    index = "relative_position_index"  # in each block; it follows from the grid
+    inside = Counter(
+        index if name.endswith(index) else name.split(".")[0] for name in inner if _NOT_ENCODER.search(name)
+    )
     return outside + inside
 
 
@@ -240,14 +244,15 @@ def _format(tensors: dict[str, Tensor], config: Config) -> str:
         return any(re.search(pattern, name) for name in names)
 
     if has(r"(^|\.)predictor_embed\.weight"):
-        predictor = published_predictor(tensors, "")
-        return f"checkpoint of {'StoP' if predictor and predictor.convention == 'released' else 'I-JEPA'}"
+        return f"checkpoint of {'StoP' if is_stop(tensors) else 'I-JEPA'}"
     if has(r"^target_encoder\."):
         return "checkpoint of I-JEPA or StoP"
     if has(r"decoder_embed\.weight"):
         return "checkpoint of MAE, with decoder"
     if has(r"embeddings\.patch_embeddings"):
         return "weights of Hugging Face transformers"
+    if has(r"(^|\.)(rel_pos_bias|attn)\.relative_position_bias_table$"):
+        return "checkpoint of data2vec-vision or BEiT"
     if has(r"masked_embed"):
         return "checkpoint of iBOT"
     if has(r"(^|\.)register_tokens|\.ls1\.gamma"):

@@ -1,0 +1,111 @@
+"""A folder that timm opens: `timm.create_model("local-dir:FOLDER", pretrained=True)`, or hf-hub: once uploaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.encoders import ViTEncoder
+from flexpredict.exporting.format import Format, Outputs, Reader, norm_eps, pooled_tokens, quoted, weights_of
+from flexpredict.timm_parts import timm
+
+
+def _check(encoder: ViTEncoder) -> None:
+    if encoder.spec is None:
+        raise UserError(
+            f"{encoder.what} does not say from which timm model it was built, so timm could not build it again. "
+            "Use --format onnx or torch-export."
+        )
+
+
+def _write(encoder: ViTEncoder, folder: Path, run: Path | None) -> tuple[str, ...]:
+    spec, height, width = encoder.spec, *encoder.image_size
+    assert spec is not None
+    options = {name: value for name, value in spec.options.items() if name != "norm_eps"}  # timm has no such argument
+    pooling = "avg" if encoder.pooling == "mean" else "token"
+    arguments: dict[str, Any] = {
+        **options,
+        "img_size": [height, width],
+        "patch_size": spec.patch_size,
+        "global_pool": pooling,
+        "fc_norm": False,  # the norm comes before pooling, as in training
+    }
+    if encoder.encoder.vit.cls_token is None:
+        arguments["class_token"] = False
+    config = {
+        "architecture": spec.model.split(".")[0],
+        "num_classes": 0,
+        "num_features": encoder.dim,
+        "global_pool": pooling,
+        "model_args": arguments,
+        "pretrained_cfg": {
+            "tag": "flexpredict",
+            "num_classes": 0,
+            "input_size": [3, height, width],
+            "pool_size": None,
+            "crop_pct": 1.0,
+            "crop_mode": "center",
+            "interpolation": "bicubic",
+            "mean": list(encoder.mean),
+            "std": list(encoder.std),
+            "first_conv": "patch_embed.proj",
+            "classifier": "head",
+        },
+    }
+    try:
+        text = json.dumps(config, indent=2)
+    except TypeError as error:
+        raise UserError(
+            f"{encoder.what} was built with options that a config.json cannot hold ({spec.options}). Use "
+            "--format onnx or torch-export."
+        ) from error
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    save_file(weights_of(encoder), folder / "model.safetensors", metadata={"format": "pt"})
+    return _notes(encoder, folder)
+
+
+def _notes(encoder: ViTEncoder, folder: Path) -> tuple[str, ...]:
+    with torch.device("meta"):
+        here = norm_eps(timm.create_model(f"local-dir:{folder}"))
+    before = norm_eps(encoder.encoder.vit)
+    return () if here == before else (f"Its layer norms had ε {before:g} and have timm's {here:g} here.",)
+
+
+def _read(encoder: ViTEncoder, folder: Path) -> Reader:
+    model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    facts = timm.data.resolve_model_data_config(model)
+    mean, std = (torch.tensor(facts[name]).view(3, 1, 1) for name in ("mean", "std"))
+
+    def outputs(images: Tensor) -> Outputs:
+        pixel_values = (images / 255 - mean) / std
+        patches = pooled_tokens(encoder, model.forward_features(pixel_values)).patches
+        return Outputs(patches, model(pixel_values))
+
+    return outputs
+
+
+def _load(encoder: ViTEncoder, name: str) -> str:
+    return f"model = timm.create_model({quoted(f'local-dir:{name}')}, pretrained=True).eval()"
+
+
+def _usage(encoder: ViTEncoder, name: str) -> str:
+    prefix = encoder.encoder.vit.num_prefix_tokens
+    return f"""\
+import timm
+import torch
+from PIL import Image
+
+{_load(encoder, name)}  # hf-hub:OWNER/NAME once it is on the hub
+transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
+pixel_values = transform(Image.open("photo.jpg").convert("RGB"))[None]
+with torch.inference_mode():
+    patch_features = model.forward_features(pixel_values){f"[:, {prefix}:]" if prefix else ""}  # 1 N {encoder.dim}
+    pooled = model(pixel_values)  # 1 {encoder.dim}
+"""
+
+
+FORMAT = Format("timm", (), ("config.json", "model.safetensors"), _check, _write, _read, _load, _usage)
