@@ -49,7 +49,7 @@ class NoiseAlone:
     def __call__(self, number: int) -> None:
         projection = self.stochastic.projection
         self.stochastic.noise_std = self.noise_std
-        masked = torch.zeros(*self.shapes[number], projection.out_features)
+        masked = torch.zeros(*self.shapes[number], projection.weight.shape[0])
         moved = self.stochastic(masked, noise_keys(number, self.batch).flatten())
         moved.backward(masked)
         projection.weight.grad = None

@@ -27,7 +27,7 @@ def spans(low: float, high: float) -> st.SearchStrategy[tuple[float, float]]:
 @st.composite
 def maskings(draw: st.DrawFn) -> Masking:
     return Masking(
-        kind=draw(st.sampled_from(["multiblock", "random"])),
+        kind=draw(st.sampled_from(["multiblock", "random", "blocks"])),
         targets=draw(st.integers(1, 6)),
         target_scale=draw(spans(0.02, 0.35)),
         target_aspect=draw(spans(0.2, 5.0)),
@@ -50,7 +50,7 @@ def leaks(masks: Masks, grid: tuple[int, int]) -> bool:
 
 
 def assert_sound(masks: Masks, masking: Masking, grid: tuple[int, int], batch: int) -> None:
-    blocks = 1 if masking.kind == "random" else masking.targets
+    blocks = 1 if masking.kind in ("random", "blocks") else masking.targets
     assert masks.context.shape[:2] == (batch, masking.contexts_per_image)
     assert masks.targets.shape[:3] == (batch, masking.contexts_per_image, blocks)
     for patches in (masks.context, masks.targets):
@@ -101,7 +101,7 @@ def test_no_target_is_ever_context_whatever_the_settings(
         assert masks.context.shape[-1] >= masking.min_context * math.prod(grid) - 1e-6
 
 
-@pytest.mark.parametrize("kind", ["multiblock", "random"])
+@pytest.mark.parametrize("kind", ["multiblock", "random", "blocks"])
 def test_every_grid_from_4x4_to_16x16_works_with_the_defaults(kind: str) -> None:
     masking = Masking(kind=kind)
     for grid in GRIDS:
@@ -235,7 +235,7 @@ def test_the_last_resort_leaves_enough_and_does_not_leak(monkeypatch: pytest.Mon
     assert in_one_place.any() and not in_one_place.all()
 
 
-@pytest.mark.parametrize("kind", ["multiblock", "random", "published"])
+@pytest.mark.parametrize("kind", ["multiblock", "random", "blocks", "published"])
 def test_masks_are_a_pure_function_of_their_arguments(kind: str) -> None:
     masking = Masking(kind=kind, contexts_per_image=2)
     state = torch.get_rng_state()
@@ -245,7 +245,7 @@ def test_masks_are_a_pure_function_of_their_arguments(kind: str) -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("kind", ["multiblock", "random", "published"])
+@pytest.mark.parametrize("kind", ["multiblock", "random", "blocks", "published"])
 def test_a_larger_batch_changes_no_target_and_only_thins_contexts(kind: str) -> None:
     masking = Masking(kind=kind, contexts_per_image=2)
     key = stream_key(0, "masks", 7)
@@ -276,11 +276,46 @@ def test_images_and_their_contexts_are_drawn_independently() -> None:
 
 
 @pytest.mark.parametrize("grid", [(4, 4), (5, 9), (14, 14)])
-def test_random_masking_divides_the_grid_exactly(grid: tuple[int, int]) -> None:
-    masks = sample_masks(Masking(kind="random"), grid, 11, 64)
+@pytest.mark.parametrize(("kind", "seen"), [("random", 0.25), ("blocks", 0.4)])
+def test_random_patches_and_heaped_blocks_divide_the_grid_exactly(
+    kind: str, seen: float, grid: tuple[int, int]
+) -> None:
+    masks = sample_masks(Masking(kind=kind), grid, 11, 64)
     both = torch.cat((masks.context, masks.targets.squeeze(2)), -1).sort(-1).values
     assert torch.equal(both, torch.arange(math.prod(grid)).expand(64, 1, -1))
-    assert masks.context.shape[-1] == round(math.prod(grid) / 4)
+    assert masks.context.shape[-1] == round(math.prod(grid) * seen)
+
+
+def test_heaped_blocks_hide_whole_regions_and_random_patches_do_not() -> None:
+    def neighbours_alike(kind: str) -> float:
+        targets = sample_masks(Masking(kind=kind, mask_ratio=0.6), (14, 14), 3, 256).targets
+        hidden = covered(targets.flatten(0, 2), (14, 14)).view(-1, 14, 14)
+        return float((hidden[:, :, 1:] == hidden[:, :, :-1]).float().mean())
+
+    assert neighbours_alike("blocks") > 0.85
+    assert neighbours_alike("random") < 0.56
+
+
+def test_one_block_is_as_large_as_it_should_be_and_lies_anywhere() -> None:
+    """A ratio that one block of 4x5 fills exactly: so the heap is that block, at each place equally often."""
+    masking = Masking(kind="blocks", mask_ratio=0.2, target_scale=(0.2, 0.2), target_aspect=(0.8, 0.8))
+    masks = sample_masks(masking, (10, 10), 4, 6000)
+    assert (block_sizes(masks, 10) == torch.tensor([4, 5])).all()
+    corners = torch.bincount(masks.targets[..., 0].flatten(), minlength=100).view(10, 10)
+    assert (corners[:7, :6] > 0.6 * 6000 / 42).all() and corners[:7, :6].sum() == 6000
+
+
+def test_heaped_blocks_favour_no_side_of_the_image() -> None:
+    _, targets = frequencies(Masking(kind="blocks"), (8, 8), steps=10, batch=2000)
+    torch.testing.assert_close(targets, targets.flip(0), rtol=0.06, atol=0)
+    torch.testing.assert_close(targets, targets.flip(1), rtol=0.06, atol=0)
+
+
+def test_what_a_masking_leaves_open_follows_its_kind_and_what_it_says_stays() -> None:
+    assert (Masking().settled().kind, Masking().settled("random").kind) == ("multiblock", "random")
+    assert Masking(kind="published").settled("random").kind == "published"
+    assert [Masking(kind=kind).settled().mask_ratio for kind in ("random", "blocks")] == [0.75, 0.6]
+    assert Masking(kind="blocks", mask_ratio=0.3).settled().mask_ratio == 0.3
 
 
 def test_random_masking_keeps_every_patch_equally_often() -> None:
@@ -352,7 +387,7 @@ def test_published_agrees_with_a_plain_loop(scale: float, context_scale: float, 
 @pytest.mark.parametrize(
     ("change", "grid", "said"),
     [
-        ({"kind": "multblock"}, (14, 14), ["multblock", "Did you mean 'multiblock'?"]),
+        ({"kind": "multblock"}, (14, 14), ["multblock", "Did you mean 'multiblock'"]),
         ({"targets": 0}, (14, 14), ["masking.targets=0", "at least 1"]),
         ({"contexts_per_image": 0}, (14, 14), ["masking.contexts_per_image=0"]),
         ({"target_scale": (0.2, 0.15)}, (14, 14), ["masking.target_scale=[0.2, 0.15]", "smallest <= largest"]),

@@ -17,6 +17,11 @@ _COMMANDS = {
     "finetune": ("fine-tune on labels", "flexpredict finetune runs/mine --train DATA --test DATA"),
     "transfer": ("the probe over many data sets", "flexpredict transfer runs/mine --datasets A B C"),
     "evaluate": ("CLEVR and DAVIS", "flexpredict evaluate davis runs/mine --data DAVIS"),
+    "embed": ("features of images in a file", "flexpredict embed runs/mine --data FOLDER --out f.parquet"),
+    "similar": ("images most like a given one", "flexpredict similar runs/mine --data FOLDER --query a.jpg"),
+    "export": ("for timm, transformers, ONNX", "flexpredict export runs/mine --format timm --out mine"),
+    "ablate": ("the paper's tables and figures", "flexpredict ablate table6 --data scenes --seeds 3"),
+    "analyze": ("look into a run", "flexpredict analyze positions runs/mine"),
     "demo": ("see it work in six minutes", "flexpredict demo"),
 }
 _HELP = """\
@@ -28,7 +33,7 @@ commands:
 {commands}
 
 Images may be in a folder, in tar shards, in parquet files or on the Hugging Face hub; `scenes` are built in.
-Encoders are run folders, encoder files, timm:NAME or hf:NAME.
+Encoders are run folders, checkpoints of I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
 
 `flexpredict COMMAND --help` explains a command and all its options.
 """

@@ -145,7 +145,7 @@ def labelled_scenes(split: str, count: int) -> LabelledScenes:
 
 def _untrained(recipe: Recipe, source: ArraySource) -> Encoder:
     plan = make_plan(recipe, source, torch.device("cpu"), world_size=1)
-    return plan.build_model().target_encoder
+    return plan.build_model().saved_encoder[0]
 
 
 def evaluate(encoder: Encoder, train: LabelledScenes, test: LabelledScenes) -> dict[str, float]:

@@ -1,10 +1,12 @@
 """A timm vision transformer that can run on a subset of its patches.
 
-Any plain ViT that timm knows by name, with or without class and register tokens, any patch size, any grid. Its
-weights stay in timm's own layout (`encoder.vit`), so it can be handed back to timm as it is.
+Any plain ViT that timm knows by name, with or without class and register tokens, any patch size, any grid; and those
+of BEiT's kind (see relative_encoder). Its weights stay in timm's own layout (`encoder.vit`), so it can be handed back
+to timm as it is.
 """
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +20,7 @@ from flexpredict.positions import Grid, sincos_positions
 from flexpredict.randomness import stream_key
 from flexpredict.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed, timm
 
-EncoderPositions = Literal["sincos", "learned"]
+EncoderPositions = Literal["sincos", "learned", "relative"]
 
 
 class Encoder(nn.Module):
@@ -27,12 +29,12 @@ class Encoder(nn.Module):
     Args:
         vit: a timm VisionTransformer; its class token, registers and head stay with it.
         positions: "sincos" replaces its position embedding by fixed sines and cosines (zero on prefix tokens);
-            "learned" keeps and trains the one it has.
+            "learned" keeps and trains the one it has. ("relative" is what a RelativeEncoder has.)
     """
 
     def __init__(self, vit: VisionTransformer, positions: EncoderPositions = "learned") -> None:
         super().__init__()
-        _check_architecture(vit)
+        self.check(vit)
         self.vit = vit
         self.positions = positions
         self.grid: Grid = tuple(vit.patch_embed.grid_size)
@@ -40,7 +42,7 @@ class Encoder(nn.Module):
         self.dim: int = vit.embed_dim
         self.depth = len(vit.blocks)
         # Positions of the class and register tokens stand before those of the patches, unless timm leaves them out.
-        self._prefix_positions = 0 if vit.no_embed_class else vit.num_prefix_tokens
+        self._prefix_positions = 0 if getattr(vit, "no_embed_class", False) else vit.num_prefix_tokens
         if positions == "sincos":
             patches = sincos_positions(self.grid, self.dim)
             prefix = torch.zeros(self._prefix_positions, self.dim)
@@ -53,13 +55,14 @@ class Encoder(nn.Module):
             seen through C different masks in turn.
         read: B R indices, into what it sees, of the patches whose features are returned (all by default).
         """
-        x = self._embed(images, keep)
-        for block in self.vit.blocks[:-1]:
+        x = self.embed(images, keep)
+        *blocks, last = self.blocks_on(self.grid_of(images), keep)
+        for block in blocks:
             x = block(x)
         if read is None:
-            x = self.vit.blocks[-1](x)[:, self.vit.num_prefix_tokens :]
+            x = last(x)[:, self.vit.num_prefix_tokens :]
         else:
-            x = block_at(self.vit.blocks[-1], x, read + self.vit.num_prefix_tokens)
+            x = block_at(last, x, read + self.vit.num_prefix_tokens)
         return self.vit.norm(x)  # type: ignore[no-any-return]
 
     def last_layers(self, images: Tensor, count: int = 1) -> list[Tensor]:
@@ -73,21 +76,29 @@ class Encoder(nn.Module):
                 f"Features of the last {count} layers were asked of an encoder of {self.depth}. "
                 f"Ask for 1 to {self.depth}."
             )
-        x = self._embed(images, keep=None)
+        x = self.embed(images, keep=None)
         layers = []
-        for index, block in enumerate(self.vit.blocks):
+        for index, block in enumerate(self.blocks_on(self.grid_of(images))):
             x = block(x)
             if index >= self.depth - count:
                 layers.append(self.vit.norm(x))
         return layers
 
+    def blocks_on(self, grid: Grid, keep: Tensor | None = None) -> Sequence[Callable[[Tensor], Tensor]]:
+        """The blocks in their order, for tokens of these patches of this grid (all by default), prefix tokens first.
+
+        B (prefix + N) D -> the same, each.
+        """
+        return self.vit.blocks  # type: ignore[no-any-return]
+
     def resized(self, grid: Grid) -> "Encoder":
         """A copy whose own grid is another one: sines and cosines computed anew, learned positions interpolated."""
         other = copy.deepcopy(self)
-        other.vit.set_input_size(img_size=(grid[0] * self.patch_size[0], grid[1] * self.patch_size[1]))
-        with torch.no_grad():
-            positions = torch.cat(self._positions(grid))[None].clone()
-        other.vit.pos_embed = nn.Parameter(positions, requires_grad=self.vit.pos_embed.requires_grad)
+        other.vit.patch_embed.set_input_size(img_size=(grid[0] * self.patch_size[0], grid[1] * self.patch_size[1]))
+        if self.vit.pos_embed is not None:
+            with torch.no_grad():
+                positions = torch.cat(self.positions_on(grid))[None].clone()
+            other.vit.pos_embed = nn.Parameter(positions, requires_grad=self.vit.pos_embed.requires_grad)
         other.grid = grid
         return other
 
@@ -95,14 +106,25 @@ class Encoder(nn.Module):
         """Rows and columns of patches in images of this size."""
         return images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1]
 
-    def _embed(self, images: Tensor, keep: Tensor | None) -> Tensor:
+    @staticmethod
+    def check(vit: nn.Module) -> None:
+        """Refuse models that masking cannot be done with."""
+        if type(vit) is not VisionTransformer or type(vit.patch_embed) is not PatchEmbed or vit.pos_embed is None:
+            raise UserError(
+                f"{type(vit).__name__} is not a plain vision transformer: masking needs one that cuts the image into "
+                "separate patches and adds a position to each (timm's VisionTransformer, for example "
+                "vit_small_patch16_224, vit_base_patch14_reg4_dinov2 or deit3_small_patch16_224) or has tables of "
+                "relative ones (timm's Beit, for example beit_base_patch16_224)."
+            )
+
+    def embed(self, images: Tensor, keep: Tensor | None) -> Tensor:
         """Tokens with positions, prefix tokens first: B (prefix + N) D."""
         vit = self.vit
         grid = self.grid_of(images)
-        prefix_positions, patch_positions = self._positions(grid)
+        prefix_positions, patch_positions = self.positions_on(grid)
         patches = self._patchify(images, grid)
         if keep is not None:
-            patches = pick(patches, keep.view(len(images), -1)).view(*keep.shape, -1)
+            patches = pick(patches, keep.reshape(len(images), -1)).view(*keep.shape, -1)
         projection = vit.patch_embed.proj
         x = vit.patch_embed.norm(F.linear(patches, projection.weight.flatten(1), projection.bias))
         x = x + (patch_positions if keep is None else patch_positions[keep])
@@ -125,7 +147,7 @@ class Encoder(nn.Module):
         x = images.reshape(images.shape[0], images.shape[1], grid[0], height, grid[1], width)
         return x.permute(0, 2, 4, 1, 3, 5).reshape(images.shape[0], grid[0] * grid[1], -1)
 
-    def _positions(self, grid: Grid) -> tuple[Tensor, Tensor]:
+    def positions_on(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """Positions of prefix tokens and of the patches of this grid; for another grid than the encoder's own,
         sines and cosines are computed anew and learned ones interpolated."""
         embedding, split = self.vit.pos_embed, self._prefix_positions
@@ -152,20 +174,18 @@ def build_encoder(
         model: a timm ViT, for example vit_base_patch16_224; sizes in the name are only defaults.
         image_size: height and width of the images.
         patch_size: side of a patch; the name's own where not given.
-        positions: "sincos" (fixed) or "learned".
-        class_token: keep the class token of models that have one (the paper's have none).
+        positions: "sincos" (fixed) or "learned"; "relative" for models of BEiT's kind, and for them only.
+        class_token: keep the class token of models that have one (the paper's have none); BEiT's kind needs it.
         seed: the initial weights are a function of it alone.
         options: further arguments of timm's constructor, for example {"embed_dim": 96, "depth": 4}, and norm_eps,
             the ε of layer norms where it is not timm's.
     """
     facts = model_facts(model, options)
-    arguments = {
-        "num_classes": 0,
-        "global_pool": "",
-        "fc_norm": False,
-        "img_size": image_size,
-        **_timm_options(options),
-    }
+    _check_positions(model, facts, positions, class_token)
+    arguments = {"num_classes": 0, "global_pool": "", "img_size": image_size}
+    if not facts.relative:
+        arguments["fc_norm"] = False
+    arguments |= _timm_options(options)
     if patch_size is not None:
         arguments["patch_size"] = patch_size
     if not class_token:
@@ -180,10 +200,13 @@ def build_encoder(
                 f"timm's '{model}' cannot be built with {arguments}: {error}. "
                 "Choose a plain ViT such as vit_small_patch16_224, or mend the options."
             ) from error
-        encoder = Encoder(vit, positions)
+        encoder = _kind(vit)(vit) if facts.relative else Encoder(vit, positions)
     if options and "norm_eps" in options:
         set_norm_eps(vit, float(options["norm_eps"]))
-    rescale_residual_branches(vit.blocks)
+    if facts.relative:  # timm has rescaled the branches already
+        vit.fc_norm = nn.Identity()  # with global_pool="avg" it belongs to the head
+    else:
+        rescale_residual_branches(vit.blocks)
     return encoder
 
 
@@ -236,26 +259,40 @@ class ModelFacts:
     depth: int
     heads: int
     patch_size: int
+    relative: bool = False  # whether it is of BEiT's kind, with relative positions and a class token
 
 
 def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
     """Sizes of a timm model, without allocating its weights."""
     with torch.device("meta"):
         vit = timm.create_model(_known(model), pretrained=False, num_classes=0, **_timm_options(options))
-    _check_architecture(vit)
+    kind = _kind(vit)
+    kind.check(vit)
     heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
-    return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0])
+    return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0], kind is not Encoder)
+
+
+def _kind(vit: nn.Module) -> type[Any]:
+    """The encoder for a model of timm's."""
+    from flexpredict.relative_encoder import RelativeEncoder  # which builds on this file
+
+    return RelativeEncoder if type(vit) is timm.models.beit.Beit else Encoder
+
+
+def _check_positions(model: str, facts: ModelFacts, positions: EncoderPositions, class_token: bool) -> None:
+    if facts.relative and not (positions == "relative" and class_token):
+        raise UserError(
+            f"timm's '{model}' has relative positions and always a class token, but {positions} positions "
+            f"{'with' if class_token else 'without'} a class token were asked for. Use --encoder_positions relative "
+            "--class_token true, or a plain ViT such as vit_base_patch16_224."
+        )
+    if positions == "relative" and not facts.relative:
+        raise UserError(
+            f"timm's '{model}' has no relative positions. Use --encoder_positions sincos or learned, or a model that "
+            "has them, such as beit_base_patch16_224."
+        )
 
 
 def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """Those that timm's constructor takes itself."""
     return {name: value for name, value in (options or {}).items() if name != "norm_eps"}
-
-
-def _check_architecture(vit: nn.Module) -> None:
-    if type(vit) is not VisionTransformer or type(vit.patch_embed) is not PatchEmbed or vit.pos_embed is None:
-        raise UserError(
-            f"{type(vit).__name__} is not a plain vision transformer: masking needs one that cuts the image into "
-            "separate patches and adds a position to each (timm's VisionTransformer, for example "
-            "vit_small_patch16_224, vit_base_patch14_reg4_dinov2 or deit3_small_patch16_224)."
-        )

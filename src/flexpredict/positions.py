@@ -9,6 +9,7 @@ each masked patch lies, by its position embedding ψ_j. Stochastic positions (St
 so the position of a masked token is Gaussian, ψ̂_j ~ N(ψ_j, noise_std² A Aᵀ) (Eq. 1-3). The *same* matrix A
 projects the context and the noise. Shrinking A to be certain of the position would lose the context as well:
 at A = 0 nothing of it is left. So the noise cannot be switched off, and A learns which positional features to hide.
+(The paper's other arms, with another matrix in the place of A, are in `position_options`.)
 """
 
 import math
@@ -22,17 +23,19 @@ from flexpredict import randomness
 Grid = tuple[int, int]
 
 
-def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0) -> Tensor:
+def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0, cell: int = 1) -> Tensor:
     """Fixed 2-D sine-cosine positions ψ of a grid of any shape: (H·W) dim, row by row.
 
     Half of the features encode the column, half the row, each as sines and then cosines of dim/4 frequencies.
+    Where the grid's cells are `cell` patches wide and high, each has the place of its centre, counted in patches.
     """
     if dim % 4:
         raise ValueError(f"sin-cos positions need a dimension divisible by 4, not {dim}")
     height, width = grid
     frequencies = temperature ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
-    rows = torch.arange(height, dtype=torch.float64)[:, None] * frequencies
-    columns = torch.arange(width, dtype=torch.float64)[:, None] * frequencies
+    rows, columns = (
+        (torch.arange(length, dtype=torch.float64)[:, None] * cell + (cell - 1) / 2) * frequencies for length in grid
+    )
     row_features = torch.cat((rows.sin(), rows.cos()), dim=1)[:, None, :].expand(height, width, -1)
     column_features = torch.cat((columns.sin(), columns.cos()), dim=1)[None, :, :].expand(height, width, -1)
     return torch.cat((column_features, row_features), dim=2).reshape(height * width, dim).float()
@@ -52,13 +55,14 @@ class StochasticPositions(nn.Module):
         masked = self.stochastic(masked)                              # in forward; masked: ψ_j + m̃
 
     Args:
-        projection: the linear layer (A, b) that maps context features into the predictor.
+        projection: the linear layer (A, b) that maps context features into the predictor; or a convolution that
+            embeds patches, which is a linear layer of their pixels.
         noise_std: standard deviation of the noise n. The paper writes Σ = σ A Aᵀ with σ = 0.25; its released
             code uses 0.25 as the standard deviation, which is what is meant here.
         with_bias: project the noise through b too, as the released code does.
     """
 
-    def __init__(self, projection: nn.Linear, noise_std: float = 0.25, with_bias: bool = False) -> None:
+    def __init__(self, projection: nn.Linear | nn.Conv2d, noise_std: float = 0.25, with_bias: bool = False) -> None:
         super().__init__()
         if noise_std < 0:
             raise ValueError(f"noise_std is a standard deviation and cannot be negative: {noise_std}")
@@ -68,26 +72,36 @@ class StochasticPositions(nn.Module):
         self._tied = (projection,)
 
     @property
-    def projection(self) -> nn.Linear:
+    def projection(self) -> nn.Linear | nn.Conv2d:
         """The layer whose weight is A."""
         return self._tied[0]
 
-    def forward(self, masked: Tensor, keys: Tensor | None = None) -> Tensor:
+    @property
+    def noise_matrix(self) -> Tensor:
+        """What projects the noise: A itself, d_p d_e."""
+        return self.projection.weight.flatten(1)
+
+    def forward(self, masked: Tensor, keys: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
         """masked: B ... d_p (ψ_j + m̃) -> the same with stochastic positions.
 
         keys: B int64, one stream of `flexpredict.randomness` a sample, for runs that must be repeatable whatever
         the number of ranks; without keys torch's own generator draws the noise.
+        scale: B, where samples differ in their noise: a factor of noise_std.
         """
         bias = self.projection.bias if self.with_bias else None
         if not self.training or self.noise_std == 0.0:
             return masked if bias is None else masked + bias
-        shape = (*masked.shape[:-1], self.projection.in_features)
+        matrix = self.noise_matrix
+        shape = (*masked.shape[:-1], matrix.shape[1])
         if keys is None:
             noise = torch.randn(shape, device=masked.device)
         else:
             noise = randomness.normal(keys, math.prod(shape[1:])).view(shape)
+        noise.mul_(self.noise_std)
+        if scale is not None:
+            noise = noise * scale.view(-1, *[1] * (noise.ndim - 1))
         # ψ̂_j = ψ_j + A n_j (Eq. 3)
-        return masked + F.linear(noise.mul_(self.noise_std), self.projection.weight, bias)
+        return masked + F.linear(noise, matrix, bias)
 
     def extra_repr(self) -> str:
         return f"noise_std={self.noise_std}, with_bias={self.with_bias}"

@@ -4,57 +4,28 @@ For each target block it sees the context tokens c_i = ψ_i + A s_i + b and the 
 m_j = ψ_j + A n_j + m̃, and returns what it makes of the latter.
 """
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from flexpredict import positions
 from flexpredict.encoder import rescale_residual_branches
 from flexpredict.errors import UserError
 from flexpredict.partial_block import block_at
+from flexpredict.position_options import WEIGHT_STD, Positions, noisy_tokens, stochastic_positions
 from flexpredict.randomness import stream_key
 from flexpredict.timm_parts import Block, resample_abs_pos_embed
 
-WEIGHT_STD = 0.02
-
-
-@dataclass
-class Positions:
-    """Where the tokens are.
-
-    Args:
-        kind: "stochastic" (StoP), "sincos" (I-JEPA's) or "learned".
-        noise_std: standard deviation of the noise n; 0.25 unless noise_to_signal is given. 0 is sin-cos exactly.
-        noise_to_signal: the noise level as ‖A n‖ / ‖ψ‖ at the start, comparable between widths (paper, ViT-B: 0.2).
-        convention: "paper": m̃ is added and b is not; "released": the authors' code, b is added and m̃ is not.
-    """
-
-    kind: Literal["stochastic", "sincos", "learned"] = "stochastic"
-    noise_std: float | None = None
-    noise_to_signal: float | None = None
-    convention: Literal["paper", "released"] = "paper"
-
-    def level(self, encoder_dim: int) -> float:
-        """The noise_std that these settings mean."""
-        if self.kind != "stochastic":
-            return 0.0
-        if self.noise_std is not None and self.noise_to_signal is not None:
-            raise UserError(
-                "The noise level is given twice, as positions.noise_std and as positions.noise_to_signal. Give one."
-            )
-        for name in ("noise_std", "noise_to_signal"):
-            if (getattr(self, name) or 0.0) < 0.0:
-                raise UserError(f"positions.{name} is {getattr(self, name)}, but a noise level cannot be negative.")
-        if self.noise_to_signal is not None:
-            return positions.noise_std_at_start(self.noise_to_signal, encoder_dim, WEIGHT_STD)
-        return 0.25 if self.noise_std is None else self.noise_std
+__all__ = ["Positions", "Predictor"]
 
 
 class Predictor(nn.Module):
-    """Predicts target features. Dimensions: d_e = encoder_dim, d_p = dim."""
+    """Predicts target features, or whatever else has `output_dim` numbers for each target.
+
+    Dimensions: d_e = encoder_dim, d_p = dim; output_dim is d_e by default.
+    """
 
     def __init__(
         self,
@@ -65,6 +36,7 @@ class Predictor(nn.Module):
         heads: int = 12,
         settings: Positions | None = None,
         seed: int = 0,
+        output_dim: int | None = None,
     ) -> None:
         super().__init__()
         settings = settings or Positions()
@@ -79,8 +51,8 @@ class Predictor(nn.Module):
                 *(Block(dim, heads, qkv_bias=True, norm_layer=layer_norm) for _ in range(depth))
             )
             self.norm = layer_norm(dim)
-            self.output = nn.Linear(dim, encoder_dim)
-            self.apply(_initialise)
+            self.output = nn.Linear(dim, output_dim or encoder_dim)
+            self.apply(initialise)
             nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)
             # Last, so that the other initial weights are the same whatever the kind of positions.
             if settings.kind == "learned":
@@ -90,9 +62,8 @@ class Predictor(nn.Module):
         rescale_residual_branches(self.blocks)
         self.released = settings.convention == "released"
         self.mask_token.requires_grad_(not self.released)
-        self.stochastic = positions.StochasticPositions(
-            self.projection, settings.level(encoder_dim), with_bias=self.released
-        )
+        self.noise_on = settings.noise_on
+        self.stochastic = stochastic_positions(settings, self.projection)
 
     def forward(
         self,
@@ -101,22 +72,29 @@ class Predictor(nn.Module):
         targets: Tensor,
         keys: Tensor | None = None,
         grid: positions.Grid | None = None,
+        cell: int = 1,
     ) -> Tensor:
-        """Predicted features of the targets: B M Nt d_e.
+        """Predictions at the targets: B M Nt d_e (or output_dim).
 
-        features: B Nc d_e, of the context patches; context: B Nc and targets: B M Nt, their patch indices;
-        keys: B int64, the random stream of each row's noise; grid: of the patches, the predictor's own by default.
+        features: B Nc d_e, of the context patches, behind those of class and register tokens where they take part;
+        context: B Nc and targets: B M Nt, their patch indices; keys: B int64, the random stream of each row's noise;
+        grid: of the patches, the predictor's own by default; cell: side in patches of what targets are indices of.
         """
         rows, blocks, length = targets.shape
-        where = self._positions(grid or self.grid)
-        visible = self.projection(features) + where[context]
-        masked = where[targets] if self.released else where[targets] + self.mask_token
-        masked = self.stochastic(masked, keys).to(visible.dtype)
+        grid = grid or self.grid
+        where = self._positions(grid)
+        visible = self.projection(features)
+        # Class and register tokens are nowhere.
+        prefix, visible = visible.split((features.shape[1] - context.shape[1], context.shape[1]), dim=1)
+        visible = visible + where[context]
+        masked = (where if cell == 1 else self._cell_positions(grid, cell))[targets]
+        masked = masked if self.released else masked + self.mask_token
+        visible, masked = noisy_tokens(self.stochastic, self.noise_on, visible, masked, keys)
         # The context is projected once and read by each of the M target blocks.
-        visible = visible.unsqueeze(1).expand(-1, blocks, -1, -1)
-        x = torch.cat((visible, masked), dim=2).flatten(0, 1)
+        shared = [tokens.unsqueeze(1).expand(-1, blocks, -1, -1) for tokens in (prefix, visible)]
+        x = torch.cat((*shared, masked.to(visible.dtype)), dim=2).flatten(0, 1)
         x = self.blocks[:-1](x)
-        x = block_at(self.blocks[-1], x, slice(context.shape[1], None))
+        x = block_at(self.blocks[-1], x, slice(features.shape[1], None))
         return self.output(self.norm(x)).view(rows, blocks, length, -1)  # type: ignore[no-any-return]
 
     def _positions(self, grid: positions.Grid) -> Tensor:
@@ -128,8 +106,17 @@ class Predictor(nn.Module):
             return resample_abs_pos_embed(own, list(grid), list(self.grid), num_prefix_tokens=0)[0]  # type: ignore[no-any-return]
         return positions.sincos_positions(grid, self.positions.shape[1]).to(self.positions)
 
+    def _cell_positions(self, grid: positions.Grid, cell: int) -> Tensor:
+        """Of square cells of several patches: sines and cosines of their centres, learned ones as means."""
+        if isinstance(self.positions, nn.Parameter):
+            own = self._positions(grid).unflatten(0, grid).movedim(2, 0)
+            return F.avg_pool2d(own, cell).flatten(1).T
+        coarse = (grid[0] // cell, grid[1] // cell)
+        return positions.sincos_positions(coarse, self.positions.shape[1], cell=cell).to(self.positions)
 
-def _initialise(module: nn.Module) -> None:
+
+def initialise(module: nn.Module) -> None:
+    """New weights of a linear layer, from torch's generator."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=WEIGHT_STD)
         if module.bias is not None:

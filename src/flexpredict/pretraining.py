@@ -14,10 +14,10 @@ from flexpredict.data.identity import identity
 from flexpredict.data.sources import ImageSource, ImageStream, is_stream, open_images
 from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online import online_probe
-from flexpredict.methods.ijepa import IJEPA
+from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.report import write_report
-from flexpredict.training.checkpoint import load_model, newest_checkpoint
+from flexpredict.starting_weights import InitialWeights, adopted, initial_weights, start_from
 from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
@@ -28,7 +28,7 @@ from flexpredict.training.run_folder import RunFolder
 
 
 def pretrain(
-    data: str | Sequence[str] | None = None,
+    data: str | Path | Sequence[str | Path] | None = None,
     out: str | Path = "runs/pretrain",
     *,
     config: str | Path | None = None,
@@ -47,7 +47,7 @@ def pretrain(
         fields: any field of `Recipe`, nested ones as dictionaries: `positions={"noise_std": 0.5}`.
     """
     if data is not None:
-        fields["data"] = data if isinstance(data, str) else list(data)
+        fields["data"] = str(data) if isinstance(data, (str, Path)) else [str(part) for part in data]
     if resume:
         saved = RunFolder(Path(out)).load_config()
         return run(make_recipe(merge(saved, fields), config), Path(out), resume=True)
@@ -74,15 +74,18 @@ def run(
     if not fabric.is_global_zero:
         console = Console(quiet=True)
     source = source or _open(fabric, console, data)
+    folder = RunFolder(out)
+    # A run that goes on has its own weights, and what it once started from may be gone.
+    starts = recipe.init_from is not None and not (resume and (folder.checkpoints / "last").exists())
+    initial = _initial(fabric, recipe) if starts else None
+    if initial is not None:
+        recipe = adopted(recipe, initial)
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
-    folder = RunFolder(out)
-    # A run that goes on has its own weights, and the run it once started from may be gone.
-    if recipe.init_from is not None and not (resume and (folder.checkpoints / "last").exists()):
-        load_model(newest_checkpoint(Path(recipe.init_from) / "checkpoints"), model)
+    notes = [*initial.lines, *start_from(model, initial)] if initial is not None else []
     probe = _probe(plan, source, fabric.device)
     on_first_rank(fabric, lambda: _prepare(folder, plan, source, fabric, resume, overwrite))
-    _announce(console, plan, fabric, model, folder, resume)
+    _announce(console, plan, fabric, model, folder, resume, notes)
     with TrainingProgress(console, plan.steps) as progress:
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
     if fabric.is_global_zero:
@@ -103,6 +106,13 @@ def _open(fabric: Fabric, console: Console, data: str | list[str]) -> ImageSourc
     return opened[0] if opened else open_images(data)
 
 
+def _initial(fabric: Fabric, recipe: Recipe) -> InitialWeights:
+    """Read by the first rank before the others, because it may have to be fetched from the network."""
+    read: list[InitialWeights] = []
+    on_first_rank(fabric, lambda: read.append(initial_weights(recipe)))
+    return read[0] if read else initial_weights(recipe)
+
+
 def described(data: str | list[str]) -> str:
     """Data as a person would write it, whatever bytes are in the names of files."""
     return printable(data if isinstance(data, str) else " ".join(data))
@@ -117,7 +127,9 @@ def _prepare(
     overwrite: bool,
 ) -> None:
     if resume:
-        folder.refuse_changes(plan.describe(), FREE_ON_RESUME)
+        # Read as a recipe, so that options younger than the run have the defaults that it was made with.
+        saved = make_plan(make_recipe(folder.load_config()), source, fabric.device, fabric.world_size)
+        folder.refuse_changes(plan.describe(), FREE_ON_RESUME, saved.describe())
         folder.refuse_other_data(identity(source))
     else:
         folder.create(overwrite)
@@ -149,11 +161,15 @@ def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) 
     return online_probe(source, plan.image_size, device, plan.recipe.seed)
 
 
-def _announce(console: Console, plan: Plan, fabric: Fabric, model: IJEPA, folder: RunFolder, resume: bool) -> None:
+def _announce(
+    console: Console, plan: Plan, fabric: Fabric, model: Method, folder: RunFolder, resume: bool, notes: Sequence[str]
+) -> None:
     recipe = plan.recipe
     positions: str = recipe.positions.kind
     if positions == "stochastic":
-        positions += f" (StoP), noise_std {model.predictor.stochastic.noise_std:.3g}"
+        positions += f" (StoP), noise_std {model.masked_tokens.stochastic.noise_std:.3g}"
+        if recipe.positions.covariance != "tied":
+            positions += f", covariance {recipe.positions.covariance}"
     share = (
         ""
         if fabric.world_size * recipe.accumulate == 1
@@ -166,6 +182,7 @@ def _announce(console: Console, plan: Plan, fabric: Fabric, model: IJEPA, folder
     parameters = sum(p.numel() for p in model.context_encoder.parameters()) / 1e6
     rows = {
         "data": f"{described(recipe.data or '')}: {plan.samples:,} images",
+        "method": recipe.method,
         "encoder": f"{recipe.model}, {parameters:.1f} M parameters",
         "images": f"{recipe.image_size}: {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
         "positions": positions,
@@ -175,6 +192,8 @@ def _announce(console: Console, plan: Plan, fabric: Fabric, model: IJEPA, folder
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
         "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
+    if recipe.init_from is not None:
+        rows["starts from"] = "\n".join((recipe.init_from, *notes))
     table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
     for name, value in rows.items():
         table.add_row(f"[bold]{name}[/bold]", value)

@@ -270,7 +270,7 @@ def _beside(path: Path) -> str:
 def _open_scenes(uri: str, options: str) -> ArraySource:
     from flexpredict.data.scenes import CLASSES, draw_scenes
 
-    numbers = {"count": _SCENES, "size": 64, "seed": 0}
+    numbers = {"count": _SCENES, "size": 64, "seed": 0, "first": 0}
     split = "train"
     for position, option in enumerate(filter(None, options.split(","))):
         key, equals, value = option.partition("=")
@@ -284,9 +284,10 @@ def _open_scenes(uri: str, options: str) -> ArraySource:
                 f"'{option}' in {uri} is not an option of the scenes.{did_you_mean(key, known)}"
                 f" Write it like scenes:5000,size=64,seed=0,split=test."
             )
-        elif not value.isdecimal() or (key != "seed" and int(value) == 0):
+        elif not value.isdecimal() or (key in ("count", "size") and int(value) == 0):
             raise UserError(f"{key} in {uri} is '{value}'; it must be a whole number, like {numbers[key]}.")
         else:
             numbers[key] = int(value)
-    scenes = draw_scenes(np.arange(numbers["count"]), size=numbers["size"], seed=numbers["seed"], split=split)
+    chosen = numbers["first"] + np.arange(numbers["count"])
+    scenes = draw_scenes(chosen, size=numbers["size"], seed=numbers["seed"], split=split)
     return ArraySource(uri, torch.from_numpy(scenes.images), CLASSES, torch.from_numpy(scenes.classes))

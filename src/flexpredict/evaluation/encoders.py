@@ -208,7 +208,7 @@ def open_encoder(
         f"{found.which} of {text}",
         spec=found.spec,
         found=found.in_words(),
-        pooling="class" if found.spec.class_token else "mean",
+        pooling=found.pooling,
         mean=found.mean,
         std=found.std,
     ).eval()

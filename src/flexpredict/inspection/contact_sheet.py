@@ -182,7 +182,7 @@ def _legend(view: Image.Image, masking: Masking) -> Image.Image:
     left = _label(draw, left + side, "context: what the encoder sees")
     draw.rectangle((left, top, left + side - 1, top + side - 1), fill=VEIL)
     left = _label(draw, left + side, "hidden from it")
-    targets = 1 if masking.kind == "random" else masking.targets
+    targets = 1 if masking.kind in ("random", "blocks") else masking.targets
     for colour in TARGET_COLOURS[:targets]:
         draw.rectangle((left, top, left + side - 1, top + side - 1), VEIL, colour, _OUTLINE)
         left += side + 4

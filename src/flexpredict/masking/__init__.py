@@ -10,6 +10,7 @@ import torch
 
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.masking.blocks import Size
+from flexpredict.masking.heap import check_heap, sample_heap
 from flexpredict.masking.masks import Kind, Masking, Masks
 from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
 from flexpredict.masking.published import check_published, sample_published
@@ -17,8 +18,13 @@ from flexpredict.masking.random import check_random, sample_random
 
 __all__ = ["Masking", "Masks", "check_masking", "sample_masks"]
 
-_SAMPLERS = {"multiblock": sample_multiblock, "random": sample_random, "published": sample_published}
-_CHECKS = {"multiblock": check_multiblock, "random": check_random, "published": check_published}
+_SAMPLERS = {
+    "multiblock": sample_multiblock,
+    "random": sample_random,
+    "blocks": sample_heap,
+    "published": sample_published,
+}
+_CHECKS = {"multiblock": check_multiblock, "random": check_random, "blocks": check_heap, "published": check_published}
 
 
 def sample_masks(masking: Masking, grid: Size, key: int, batch: int) -> Masks:
@@ -27,6 +33,8 @@ def sample_masks(masking: Masking, grid: Size, key: int, batch: int) -> Masks:
     Image i has the same targets in a batch of any size. What the images share is the size of their contexts, that of
     the smallest: an image's context in a larger batch is a subset of its context in a smaller one.
     """
+    masking = masking.settled()
+    assert masking.kind
     rows = torch.arange(batch * masking.contexts_per_image)
     context, targets = _SAMPLERS[masking.kind](masking, grid, key, rows)
     sets = (batch, masking.contexts_per_image)
@@ -38,6 +46,8 @@ def sample_masks(masking: Masking, grid: Size, key: int, batch: int) -> Masks:
 
 def check_masking(masking: Masking, grid: Size) -> None:
     """Raises a `UserError` where these settings are no settings, or cannot work on this grid. To be called once."""
+    masking = masking.settled()
+    assert masking.kind
     if masking.kind not in _SAMPLERS:
         raise UserError(
             f"masking.kind={masking.kind} is not known; choose one of {', '.join(get_args(Kind))}."

@@ -1,1 +1,1 @@
-
+"""Objectives, one a file; what they share, and all that the training loop knows of them, is in `method`."""

@@ -2,49 +2,58 @@
 
 The context encoder f_θ sees the context patches; the target encoder f_θ̄, a moving average of it, sees the whole
 image and says what the masked patches look like in feature space; the predictor g_φ guesses that from the context.
+
+At half resolution (the paper's Table 8) what is predicted are cells of 2x2 patches. The target encoder's features are
+resized by half (bilinear, which is the mean of the four patches, or their maximum) and then layer-normed as ever.
+Masks are drawn on the grid of cells; the context encoder sees all patches of the context's cells; and a masked token
+stands at the centre of its cell, counted in patches, so that context and targets share one measure of place.
 """
 
 import copy
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.encoder import Encoder
+from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
+from flexpredict.partial_block import pick
+from flexpredict.positions import Grid
 from flexpredict.predictor import Predictor
 
+__all__ = ["IJEPA", "Prediction", "TargetResolution", "cell_side"]
 
-class Prediction(NamedTuple):
-    """What one pass gives: the loss, and features to judge the health of training by."""
-
-    loss: Tensor
-    predictions: Tensor  # (B·C) M Nt d_e
-    targets: Tensor  # (B·C) M Nt d_e, layer-normed
+TargetResolution = Literal["full", "half_bilinear", "half_max"]
 
 
-class IJEPA(nn.Module):
+class IJEPA(Method):
     """Context encoder, target encoder and predictor."""
 
-    def __init__(self, encoder: Encoder, predictor: Predictor) -> None:
-        super().__init__()
-        self.context_encoder = encoder
+    def __init__(
+        self, encoder: Encoder, predictor: Predictor, target_resolution: TargetResolution = "full", l1: float = 0.0
+    ) -> None:
+        super().__init__(encoder, l1)
         self.target_encoder = copy.deepcopy(encoder).requires_grad_(False)
-        self.predictor = predictor
+        self.predictor: Predictor = predictor
+        self.target_resolution = target_resolution
+        self.cell = cell_side(target_resolution)
 
     def forward(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Prediction:
-        """images: B 3 H W; context: B C Nc and targets: B C M Nt, patch indices; keys: B C, noise streams.
+        """images: B 3 H W; context: B C Nc and targets: B C M Nt, indices on `mask_grid`; keys: B C, of the noise.
 
         C contexts of one image share one pass of the target encoder.
         """
         wanted = self.target_features(images, targets)
         context, targets = context.flatten(0, 1), targets.flatten(0, 1)
-        features = self.context_encoder(images, keep=context)
         grid = self.context_encoder.grid_of(images)
-        predictions = self.predictor(features, context, targets, None if keys is None else keys.flatten(), grid)
+        if self.cell > 1:
+            context = _patches_of_cells(context, self.cell, grid)
+        features = self.context_encoder(images, keep=context)
+        streams = None if keys is None else keys.flatten()
+        predictions = self.predictor(features, context, targets, streams, grid, self.cell)
         loss = F.smooth_l1_loss(predictions.float(), wanted.float())
-        return Prediction(loss, predictions, wanted)
+        return self.regularised(loss, predictions, wanted)
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -52,18 +61,46 @@ class IJEPA(nn.Module):
 
         images: B 3 H W, targets: B C M Nt -> (B·C) M Nt d_e
         """
-        features = self.target_encoder(images, read=targets.flatten(1))
+        read = targets.flatten(1)
+        if self.cell == 1:
+            features = self.target_encoder(images, read=read)
+        else:
+            pool = F.max_pool2d if self.target_resolution == "half_max" else F.avg_pool2d
+            whole = self.target_encoder(images).unflatten(1, self.context_encoder.grid_of(images))
+            features = pick(pool(whole.movedim(3, 1), self.cell).flatten(2).mT, read)
         features = F.layer_norm(features.float(), features.shape[-1:])
         return features.view(-1, *targets.shape[2:], features.shape[-1])
 
-    @torch.no_grad()
+    def mask_grid(self, images: Tensor) -> Grid:
+        rows, columns = self.context_encoder.grid_of(images)
+        return rows // self.cell, columns // self.cell
+
+    def after_step(self, momentum: float) -> dict[str, float]:
+        self.update_target_encoder(momentum)
+        return {"ema_momentum": momentum}
+
     def update_target_encoder(self, momentum: float) -> None:
-        """θ̄ <- momentum θ̄ + (1 - momentum) θ, for all tensors at once."""
-        average = list(_trained(self.target_encoder, self.context_encoder))
-        torch._foreach_lerp_(average, list(_trained(self.context_encoder)), 1.0 - momentum)
+        """θ̄ <- momentum θ̄ + (1 - momentum) θ"""
+        update_average(self.target_encoder, self.context_encoder, momentum)
+
+    @property
+    def masked_tokens(self) -> MaskedTokens:
+        return self.predictor
+
+    @property
+    def saved_encoder(self) -> tuple[Encoder, str]:
+        return self.target_encoder, "target encoder"
 
 
-def _trained(encoder: Encoder, like: Encoder | None = None) -> Iterable[Tensor]:
-    """The parameters that are trained in `like` (or in the encoder itself); fixed positions need no average."""
-    trained = {name for name, parameter in (like or encoder).named_parameters() if parameter.requires_grad}
-    return (parameter for name, parameter in encoder.named_parameters() if name in trained)
+def cell_side(resolution: TargetResolution) -> int:
+    """Side in patches of what is predicted."""
+    return 1 if resolution == "full" else 2
+
+
+def _patches_of_cells(cells: Tensor, side: int, grid: Grid) -> Tensor:
+    """Indices on the grid of all patches of these cells, ascending within each row: B N -> B (N·side²)."""
+    rows, columns = cells // (grid[1] // side), cells % (grid[1] // side)
+    corners = rows * side * grid[1] + columns * side
+    inside = torch.arange(side, device=cells.device)
+    offsets = (inside[:, None] * grid[1] + inside).flatten()
+    return (corners.unsqueeze(-1) + offsets).flatten(1).sort(dim=1).values

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from flexpredict.methods.method import MaskedTokens
+from flexpredict.position_options import ConditionalNoise, DiagonalNoise, UntiedNoise
 from flexpredict.positions import location_blur, noise_to_signal
-from flexpredict.predictor import Predictor
 from flexpredict.training.metrics import Record
 
 _TOKENS = 1024  # enough to estimate a rank of a few hundred, and cheap
@@ -14,7 +15,7 @@ _TOKENS = 1024  # enough to estimate a rank of a few hundred, and cheap
 
 @torch.no_grad()
 def feature_health(features: Tensor) -> Record:
-    """Spread and effective rank of target features: ... D, any leading shape."""
+    """Spread and effective rank of the features that would collapse, the targets' where they are: ... D."""
     tokens = features.detach().flatten(0, -2).float()
     tokens = tokens[:: max(1, len(tokens) // _TOKENS)][:_TOKENS]
     return {"target_spread": float(tokens.std(dim=0).mean()), "target_rank": effective_rank(tokens)}
@@ -28,16 +29,25 @@ def effective_rank(features: Tensor) -> float:
 
 
 @torch.no_grad()
-def position_health(predictor: Predictor, key: int) -> Record:
-    """Size of A and m̃, and what the noise does to the positions of masked tokens."""
-    projection, noise_std = predictor.projection.weight, predictor.stochastic.noise_std
-    blur, kept = location_blur(projection, predictor.positions, predictor.grid, noise_std, key)
+def position_health(tokens: MaskedTokens, key: int) -> Record:
+    """Size of A and m̃, and what the noise does to the positions of tokens that have it."""
+    stochastic, positions = tokens.stochastic, tokens.positions
+    matrix, level = stochastic.noise_matrix, stochastic.noise_std
+    health: Record = {}
+    if isinstance(stochastic, ConditionalNoise):
+        health["noise_scale"] = float(stochastic.last_scale)
+        level *= health["noise_scale"]
+    if isinstance(stochastic, (UntiedNoise, DiagonalNoise)):
+        health["noise_matrix_norm"] = float(matrix.norm())
+    blur, kept = location_blur(matrix, positions, tokens.grid, level, key)
     return {
-        "A_norm": float(projection.norm()),
-        "mask_token_norm": float(predictor.mask_token.norm()),
-        "noise_to_signal": noise_to_signal(projection, predictor.positions, noise_std),
+        "A_norm": float(stochastic.projection.weight.norm()),
+        "mask_token_norm": float(tokens.mask_token.norm()),
+        "noise_std": level,
+        "noise_to_signal": noise_to_signal(matrix, positions, level),
         "location_blur": blur,
         "location_kept": kept,
+        **health,
     }
 
 
@@ -77,5 +87,10 @@ _FALLS = {
         0.25,
         "‖A‖ is falling towards zero ({best:.2f} to {now:.2f}): the predictor gives up the context to be rid of the "
         "noise. Try a lower positions.noise_std or a lower final_weight_decay.",
+    ),
+    "noise_matrix_norm": (
+        0.25,
+        "The noise is being switched off: its own matrix fell from {best:.2f} to {now:.2f}. Nothing holds it up; "
+        "positions.covariance=tied shares it with the context, which does.",
     ),
 }

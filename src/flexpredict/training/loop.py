@@ -17,7 +17,7 @@ from flexpredict.encoder import Encoder
 from flexpredict.encoder_file import EncoderSpec, save_encoder
 from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
-from flexpredict.methods.ijepa import IJEPA, Prediction
+from flexpredict.methods.method import Method, Prediction
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.training.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.training.health import feature_health, position_health
@@ -25,10 +25,11 @@ from flexpredict.training.journal import Journal
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.run_folder import RunFolder
-from flexpredict.training.schedules import cosine, linear, warmup_cosine
+from flexpredict.training.schedules import cosine, linear, noise_share, warmup_cosine
 from flexpredict.training.signals import stop_on_signal
 
 Probe = Callable[[Encoder], float]
+_NEVER_DECAY = ("pos_embed", "positions", "_token", "relative_position_bias_table")
 
 
 @dataclass
@@ -43,7 +44,7 @@ def train(
     fabric: Fabric,
     plan: Plan,
     source: ImageSource | ImageStream,
-    model: IJEPA,
+    model: Method,
     spec: EncoderSpec,
     folder: RunFolder,
     progress: TrainingProgress,
@@ -56,10 +57,12 @@ def train(
     state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
     first_step: int = state["step"]
     if recipe.compile:
-        for network in (model.context_encoder, model.target_encoder, model.predictor):
+        for network in model.compiled_parts():
             network.compile(dynamic=True)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     journal = Journal.open(fabric, plan, folder, progress, state)
+    stochastic = model.masked_tokens.stochastic
+    noise_std = stochastic.noise_std  # at the start
     local = plan.batch_size // fabric.world_size
     part = local // recipe.accumulate
     batches = _batches(fabric, plan, source, first_step, journal)
@@ -78,6 +81,8 @@ def train(
             )
             weight_decay = cosine(step, plan.steps, settings.weight_decay, settings.final_weight_decay)
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
+            noise = recipe.positions
+            stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
             for group in optimizer.param_groups:
                 group["lr"] = lr
                 group["weight_decay"] = weight_decay if group["decays"] else 0.0
@@ -85,7 +90,7 @@ def train(
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
             contexts = recipe.masking.contexts_per_image
-            grid = model.context_encoder.grid_of(batch.images)
+            grid = model.mask_grid(batch.images)
             masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.batch_size)
             masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
             streams = rows[:, None] * contexts + torch.arange(contexts)
@@ -109,20 +114,22 @@ def train(
             gradient_norm = _gradient_norm(model) if due else None
             wrapped_optimizer.step()
             wrapped_optimizer.zero_grad()
-            model.update_target_encoder(momentum)
+            done = model.after_step(momentum)
 
             journal.step(step + 1, loss, batch, waited, time.perf_counter() - started)
             if due:
                 record = {
                     "lr": lr,
                     "weight_decay": weight_decay,
-                    "ema_momentum": momentum,
+                    **done,
                     "grad_norm": float(gradient_norm or 0.0),
-                    **feature_health(prediction.targets),
-                    **position_health(model.predictor, stream_key(recipe.seed, "location blur", step)),
+                    **feature_health(prediction.features),
+                    **position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step)),
                 }
+                if prediction.penalty is not None:
+                    record["l1_penalty"] = float(prediction.penalty)
                 if probe is not None and plan.probe_due(step + 1):
-                    record["knn_accuracy"] = probe(model.target_encoder)
+                    record["knn_accuracy"] = probe(model.saved_encoder[0])
                 journal.write(step + 1, record)
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
@@ -131,7 +138,8 @@ def train(
                 if fabric.is_global_zero:
                     keep = plan.keep_due(step + 1)
                     save_checkpoint(folder.checkpoints, step + 1, model, optimizer, journal.state(), keep)
-                    save_encoder(folder.encoder, model.target_encoder, spec, "target encoder")
+                    encoder, name = model.saved_encoder
+                    save_encoder(folder.encoder, encoder, spec, name)
                 fabric.barrier()
             progress.step(step + 1)
             if stopping:
@@ -184,7 +192,7 @@ def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
     free: list[Tensor] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            vector = parameter.squeeze().ndim < 2 or name.endswith(("pos_embed", "positions", "_token"))
+            vector = parameter.squeeze().ndim < 2 or name.endswith(_NEVER_DECAY)
             (free if vector else decays).append(parameter)
     return [{"params": decays, "decays": True}, {"params": free, "decays": False}]
 

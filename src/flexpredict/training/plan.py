@@ -16,8 +16,8 @@ from flexpredict.encoder import check_patches, model_facts
 from flexpredict.encoder_file import EncoderSpec
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
-from flexpredict.methods.ijepa import IJEPA
-from flexpredict.predictor import Predictor
+from flexpredict.methods.method import Method
+from flexpredict.training.objective import build_method, check_grid, settle_method
 from flexpredict.training.recipe import Recipe, parse_image_sizes
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
@@ -49,15 +49,8 @@ class Plan:
         """Of the encoder: where there are several, the first."""
         return self.image_sizes[0]
 
-    def build_model(self) -> IJEPA:
-        recipe = self.recipe
-        encoder = self.encoder.build(recipe.seed)
-        size = recipe.predictor
-        assert size.dim and size.depth and size.heads
-        predictor = Predictor(
-            encoder.dim, encoder.grid, size.dim, size.depth, size.heads, recipe.positions, recipe.seed
-        )
-        return IJEPA(encoder, predictor)
+    def build_model(self) -> Method:
+        return build_method(self.recipe, self.encoder.build(self.recipe.seed))
 
     def checkpoint_due(self, step: int) -> bool:
         assert self.recipe.checkpoint_every
@@ -93,9 +86,11 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     model = recipe.model or _model(device)
     facts = model_facts(model, recipe.model_options)
     patch_size = recipe.patch_size or usual_patch_size(image_size, facts.patch_size)
+    recipe = settle_method(recipe, facts)
+    assert recipe.encoder_positions
     for height, width in image_sizes:
         check_patches((height, width), patch_size)
-        check_masking(recipe.masking, (height // patch_size, width // patch_size))
+        check_masking(recipe.masking, check_grid(recipe, (height // patch_size, width // patch_size)))
 
     batch_size = recipe.batch_size or _batch_size(samples, on_gpu, world_size, recipe.accumulate)
     parts = world_size * recipe.accumulate
@@ -117,19 +112,12 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     lr = recipe.optimizer.lr
     lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4) if lr is None else lr
 
-    predictor = recipe.predictor
-    dim = predictor.dim or min(384, max(4 * facts.heads, facts.dim // 2 // 4 * 4))
-    heads = predictor.heads or max(h for h in range(1, facts.heads + 1) if dim % h == 0)
     cores_each = max(1, cores() // max(1, world_size))
     resolved = dataclasses.replace(
         recipe,
         model=model,
         image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
-        predictor=dataclasses.replace(
-            predictor, dim=dim, depth=predictor.depth or max(1, min(12, facts.depth // 2)), heads=heads
-        ),
-        positions=dataclasses.replace(recipe.positions),
         augmentation=augmentation_of(recipe),
         epochs=epochs,
         batch_size=batch_size,
@@ -138,7 +126,6 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
         checkpoint_every=recipe.checkpoint_every or min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN))),
     )
-    recipe.positions.level(facts.dim)
     return Plan(
         recipe=resolved,
         image_sizes=image_sizes,
@@ -154,8 +141,8 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
             model=model,
             image_size=image_size,
             patch_size=patch_size,
-            positions="learned" if recipe.positions.kind == "learned" else "sincos",
-            class_token=recipe.class_token,
+            positions=recipe.encoder_positions,
+            class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
             options=recipe.model_options,
         ),
     )

@@ -4,14 +4,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flexpredict.data.augmentation import Augmentation
+from flexpredict.encoder import EncoderPositions
 from flexpredict.errors import UserError
 from flexpredict.masking import Masking
-from flexpredict.predictor import Positions
+from flexpredict.methods.ijepa import TargetResolution
+from flexpredict.position_options import Positions
+
+MethodName = Literal["ijepa", "mae", "data2vec"]
 
 
 @dataclass
 class PredictorSize:
-    """The predictor g_φ. Left out, its size follows the encoder's.
+    """The predictor g_φ, or the decoder of mae. Left out, its size follows the encoder's.
 
     Args:
         dim: width d_p (paper: 384 for B, L and H; by default half the encoder's width, at most 384).
@@ -57,12 +61,14 @@ class Optimizer:
 
 @dataclass
 class Recipe:
-    """Pre-training by I-JEPA with stochastic positions. Everything but the data has a default.
+    """Pre-training by I-JEPA with stochastic positions, or by MAE or data2vec. Everything but the data has a default.
 
     Args:
         data: a folder of images (nested or flat, no labels needed), WebDataset shards (shards-{000..127}.tar),
             parquet files, hf://NAME[:SPLIT], or 'scenes' for the built-in ones; or several of these. stream: before
             shards, parquet files or hf:// reads them in order, without a copy on disk.
+        method: what is learnt from: 'ijepa' predicts features of masked blocks, 'mae' pixels of masked patches,
+            'data2vec' averaged features of masked patches, inside the encoder.
         model: timm name of a plain ViT (by default vit_tiny on a CPU, vit_small or vit_base on a GPU).
         image_size: height and width, for example 224 or 256x192 (by default from the images, at most 224). Several,
             as in 224,160,192x256, train at several resolutions: each step has one, the first is the encoder's own.
@@ -70,8 +76,15 @@ class Recipe:
         class_token: keep the class token of models that have one (the paper's have none).
         model_options: further arguments of timm's constructor, for example {embed_dim: 96, depth: 4}.
         positions: where the tokens are.
-        predictor: size of the predictor.
+        encoder_positions: positions of the encoder, 'sincos' or 'learned' (by default learned where positions.kind
+            is, else sin-cos).
+        predictor: size of the predictor; mae: of the decoder (data2vec has none).
         masking: which patches are seen and which are predicted.
+        target_resolution: ijepa: predict features of patches ('full'), or of cells of 2x2 patches, resized by
+            'half_bilinear' or 'half_max' (paper: the full resolution is best).
+        target_layers: data2vec: the last so many layers of the target encoder make the targets (published: 6 of
+            ViT-B's 12; by default half of them).
+        normalise_pixels: mae: predict each patch less its mean and over its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
         epochs: passes over the data (by default from the amount of data and the hardware).
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
@@ -96,14 +109,19 @@ class Recipe:
     """
 
     data: list[str] | str | None = None
+    method: MethodName = "ijepa"
     model: str | None = None
     image_size: int | str | None = None
     patch_size: int | None = None
     class_token: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
     positions: Positions = field(default_factory=Positions)
+    encoder_positions: EncoderPositions | None = None
     predictor: PredictorSize = field(default_factory=PredictorSize)
     masking: Masking = field(default_factory=Masking)
+    target_resolution: TargetResolution = "full"
+    target_layers: int | None = None
+    normalise_pixels: bool = True
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
     epochs: float | None = None
     epoch_size: int | None = None

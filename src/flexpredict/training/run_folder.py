@@ -66,9 +66,14 @@ class RunFolder:
             raise UserError(f"{self.config} is damaged: it holds {type(loaded).__name__}, not a mapping.")
         return loaded
 
-    def refuse_changes(self, config: dict[str, Any], free: Collection[str]) -> None:
-        """A resumed run must be the run it was; only what is `free` may differ from its config."""
-        saved = self.load_config()
+    def refuse_changes(
+        self, config: dict[str, Any], free: Collection[str], saved: dict[str, Any] | None = None
+    ) -> None:
+        """A resumed run must be the run it was; only what is `free` may differ from its config.
+
+        saved: that config, where it had to be read in a way of its own.
+        """
+        saved = saved or self.load_config()
         changed = [
             f"{name} ({saved.get(name)} became {value})"
             for name, value in config.items()

@@ -1,6 +1,7 @@
-"""Learning rate, weight decay and momentum as pure functions of the step."""
+"""Learning rate, weight decay, momentum and noise level as pure functions of the step."""
 
 import math
+from typing import Literal
 
 
 def warmup_cosine(step: int, steps: int, warmup: int, start: float, peak: float, final: float) -> float:
@@ -18,3 +19,10 @@ def cosine(step: int, steps: int, start: float, final: float) -> float:
 def linear(step: int, steps: int, start: float, final: float) -> float:
     """A straight line from start (step 0) to final (step `steps`)."""
     return start + (final - start) * min(step / max(steps, 1), 1.0)
+
+
+def noise_share(schedule: Literal["constant", "linear", "cosine"], step: int, steps: int, final: float) -> float:
+    """The noise level as a share of that at the start."""
+    if schedule == "constant":
+        return 1.0
+    return {"linear": linear, "cosine": cosine}[schedule](step, steps, 1.0, final)

@@ -10,7 +10,7 @@ from flexpredict.errors import UserError
 # blocks.3. in timm; encoder.layer.3. or layers.3. in Hugging Face's models.
 _BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?)\.(\d+)\.")
 _AFTER_BLOCKS = re.compile(r"(?:^|\.)(?:(?:fc_|post_)?(?:norm|layer_?norm)|head|pooler|attn_pool)\.")
-_NEVER_DECAYS = ("pos_embed", "positions", "position_embeddings", "_token", "_tokens")
+_NEVER_DECAYS = ("pos_embed", "positions", "position_embeddings", "_token", "_tokens", "relative_position_bias_table")
 
 
 def layer_of(name: str, depth: int) -> int:

@@ -1,0 +1,124 @@
+"""data2vec: at the masked places of an image, predict what an encoder that sees all of it makes of them.
+
+There is no predictor. The student, which is the encoder itself, sees the visible patches and at each hidden place a
+masked token ψ_j + m̃; one linear layer reads the prediction off its output. The teacher, a moving average of the
+student, sees the whole image; the target is the mean of its last K layers, each layer-normed per token.
+
+With stochastic positions the idea is that of the paper, one floor lower. The matrix that projects what is visible is
+here the patch embedding: c_i = ψ_i + A x_i + b for the pixels x_i of a patch, and m_j = ψ_j + A n_j + m̃ with noise
+n_j in pixel space. It is the same A for context and noise, so switching the noise off would blind the encoder.
+"""
+
+import copy
+from collections.abc import Iterable
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from flexpredict.encoder import Encoder
+from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
+from flexpredict.partial_block import block_at, pick
+from flexpredict.position_options import WEIGHT_STD, Positions, noisy_tokens, stochastic_positions
+from flexpredict.positions import Grid, StochasticPositions
+from flexpredict.predictor import initialise
+from flexpredict.randomness import stream_key
+
+# As published for images: where the smooth-L1 loss turns from a square into a straight line.
+BETA = 2.0
+
+
+class Data2Vec(Method):
+    """Student, teacher, and what the student needs besides to be asked for masked patches.
+
+    Args:
+        encoder: the student; the teacher starts as a copy of it.
+        settings: the noise on positions; ψ itself is the encoder's.
+        layers: K, how many of the teacher's last layers make the target.
+        seed: the initial weights of the new parts are a function of it.
+        l1: weight of the L1 penalty on A.
+    """
+
+    def __init__(
+        self, encoder: Encoder, settings: Positions | None = None, layers: int = 1, seed: int = 0, l1: float = 0.0
+    ) -> None:
+        super().__init__(encoder, l1)
+        self.target_encoder = copy.deepcopy(encoder).requires_grad_(False)
+        self.predictor: MaskedPatches = MaskedPatches(encoder, settings or Positions(), seed)
+        self.layers = layers
+
+    def forward(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Prediction:
+        """images: B 3 H W; context: B C Nc and targets: B C 1 Nt, which share out all patches; keys: B C."""
+        wanted = self.target_features(images, targets)
+        context, targets = context.flatten(0, 1), targets.flatten(0, 2)
+        features = self._student(images, context, targets, None if keys is None else keys.flatten())
+        predictions = self.predictor.output(features).unsqueeze(1)
+        loss = F.smooth_l1_loss(predictions.float(), wanted, beta=BETA)
+        return self.regularised(loss, predictions, wanted)
+
+    def _student(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None) -> Tensor:
+        """Features at the targets: B Nt d_e. Tokens are seen in any order, as each brings its place along."""
+        encoder, vit, tokens = self.context_encoder, self.context_encoder.vit, self.predictor
+        seen = encoder.embed(images, context)
+        prefix, visible = seen.split((vit.num_prefix_tokens, context.shape[1]), dim=1)
+        masked = vit.norm_pre(encoder.positions_on(encoder.grid_of(images))[1][targets] + tokens.mask_token)
+        visible, masked = noisy_tokens(tokens.stochastic, tokens.noise_on, visible, masked, keys)
+        x = torch.cat((prefix, visible, masked.to(visible.dtype)), dim=1)
+        for block in vit.blocks[:-1]:
+            x = block(x)
+        return vit.norm(block_at(vit.blocks[-1], x, slice(seen.shape[1], None)))  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
+        """What is to be predicted: images B 3 H W, targets B C M Nt -> (B·C) M Nt d_e."""
+        teacher = self.target_encoder
+        x = teacher.embed(images, None)
+        total = x.new_zeros((), dtype=torch.float32)
+        for index, block in enumerate(teacher.vit.blocks):
+            x = block(x)
+            if index >= teacher.depth - self.layers:
+                total = total + F.layer_norm(x.float(), x.shape[-1:])
+        features = pick(total[:, teacher.vit.num_prefix_tokens :] / self.layers, targets.flatten(1))
+        return features.view(-1, *targets.shape[2:], features.shape[-1])
+
+    def after_step(self, momentum: float) -> dict[str, float]:
+        update_average(self.target_encoder, self.context_encoder, momentum)
+        return {"ema_momentum": momentum}
+
+    def compiled_parts(self) -> Iterable[nn.Module]:
+        """Block by block: neither pass is the encoder's own."""
+        return chain(self.context_encoder.vit.blocks, self.target_encoder.vit.blocks)
+
+    @property
+    def masked_tokens(self) -> MaskedTokens:
+        return self.predictor
+
+    @property
+    def saved_encoder(self) -> tuple[Encoder, str]:
+        return self.target_encoder, "target encoder"
+
+
+class MaskedPatches(nn.Module):
+    """Masked tokens for an encoder, and the linear layer that reads predictions off its output."""
+
+    def __init__(self, encoder: Encoder, settings: Positions, seed: int) -> None:
+        super().__init__()
+        self.grid: Grid = encoder.grid
+        self.noise_on = settings.noise_on
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_key(seed, "predictor weights"))
+            self.output = nn.Linear(encoder.dim, encoder.dim)
+            self.mask_token = nn.Parameter(torch.empty(encoder.dim))  # m̃
+            self.apply(initialise)
+            nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)
+        projection = encoder.vit.patch_embed.proj
+        weight_std = float(projection.weight.detach().float().square().mean().sqrt())
+        self.stochastic: StochasticPositions = stochastic_positions(settings, projection, weight_std)
+        # In a tuple, so that the encoder stays a part of the method alone.
+        self._encoder = (encoder,)
+
+    @property
+    def positions(self) -> Tensor:
+        """ψ, the encoder's own: N d_e."""
+        return self._encoder[0].positions_on(self.grid)[1]

@@ -1,0 +1,71 @@
+"""MAE: paint the masked patches from the visible ones.
+
+The encoder sees the visible patches (a quarter of them); a light decoder, which is a `Predictor` with pixels for an
+output, sees what the encoder makes of them and a masked token for each hidden patch, and returns the pixels of those.
+Class and register tokens take part in both. With stochastic positions A is the decoder's embedding of the encoder's
+features. (In the paper's hands noise did not help here: exact pixels need an exact place.)
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from flexpredict.encoder import Encoder
+from flexpredict.methods.method import MaskedTokens, Method, Prediction
+from flexpredict.partial_block import pick
+from flexpredict.predictor import Predictor
+
+
+class MAE(Method):
+    """Encoder and decoder.
+
+    Args:
+        encoder: the one to train, which is also the result: there is no moving average.
+        predictor: the decoder, with `patch_values(encoder)` outputs.
+        normalise_pixels: predict each patch less its mean and over its standard deviation.
+        l1: weight of the L1 penalty on A.
+    """
+
+    def __init__(
+        self, encoder: Encoder, predictor: Predictor, normalise_pixels: bool = True, l1: float = 0.0
+    ) -> None:
+        super().__init__(encoder, l1)
+        self.predictor: Predictor = predictor
+        self.normalise_pixels = normalise_pixels
+
+    def forward(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Prediction:
+        """images: B 3 H W; context: B C Nc and targets: B C M Nt, patch indices; keys: B C, noise streams."""
+        wanted = self.target_pixels(images, targets)
+        context, targets = context.flatten(0, 1), targets.flatten(0, 1)
+        # Class and register tokens stand before the patches, hence at negative indices.
+        first = -self.context_encoder.vit.num_prefix_tokens
+        everything = torch.arange(first, context.shape[1], device=context.device).expand(len(context), -1)
+        features = self.context_encoder(images, keep=context, read=everything)
+        grid = self.context_encoder.grid_of(images)
+        predictions = self.predictor(features, context, targets, None if keys is None else keys.flatten(), grid)
+        loss = F.mse_loss(predictions.float(), wanted)
+        return self.regularised(loss, predictions, wanted, features[:, -context.shape[1] :].detach())
+
+    def target_pixels(self, images: Tensor, targets: Tensor) -> Tensor:
+        """What is to be predicted, B C M Nt -> (B·C) M Nt (p·q·3): rows of pixels, the colours of each together."""
+        (height, width), grid = self.context_encoder.patch_size, self.context_encoder.grid_of(images)
+        pixels = images.float().unflatten(3, (grid[1], width)).unflatten(2, (grid[0], height))
+        pixels = pixels.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+        pixels = pick(pixels, targets.flatten(1))
+        if self.normalise_pixels:
+            variance, mean = torch.var_mean(pixels, dim=-1, keepdim=True)
+            pixels = (pixels - mean) / (variance + 1e-6).sqrt()
+        return pixels.view(-1, *targets.shape[2:], pixels.shape[-1])
+
+    @property
+    def masked_tokens(self) -> MaskedTokens:
+        return self.predictor
+
+    @property
+    def saved_encoder(self) -> tuple[Encoder, str]:
+        return self.context_encoder, "encoder"
+
+
+def patch_values(encoder: Encoder) -> int:
+    """Numbers in a patch."""
+    return int(encoder.vit.patch_embed.proj.weight[0].numel())

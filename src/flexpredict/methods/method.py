@@ -1,0 +1,101 @@
+"""What the training loop knows of an objective: a pass, what follows a step, and which encoder is its result."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from flexpredict.encoder import Encoder
+from flexpredict.positions import Grid, StochasticPositions
+
+
+class Prediction(NamedTuple):
+    """What one pass gives: the loss, and features to judge the health of training by."""
+
+    loss: Tensor
+    predictions: Tensor  # (B·C) M Nt and the size of a target
+    targets: Tensor  # the same shape
+    features: Tensor  # ... d_e: those whose collapse would be that of the method
+    penalty: Tensor | None = None  # the part of the loss that regularises A, where there is one
+
+
+class MaskedTokens(Protocol):
+    """The part of an objective that makes tokens ψ_j + m̃ of masked patches."""
+
+    grid: Grid
+
+    @property
+    def positions(self) -> Tensor:
+        """ψ, N d_p."""
+
+    @property
+    def mask_token(self) -> Tensor:
+        """m̃, d_p."""
+
+    @property
+    def stochastic(self) -> StochasticPositions:
+        """Their noise, and by it A."""
+
+
+class Method(nn.Module, ABC):
+    """An objective. It has a `predictor`, which makes the masked tokens, and the encoder that is trained.
+
+    Args:
+        encoder: the one to train.
+        l1: weight of the L1 penalty on A.
+    """
+
+    context_encoder: Encoder
+    predictor: nn.Module
+
+    def __init__(self, encoder: Encoder, l1: float = 0.0) -> None:
+        super().__init__()
+        self.context_encoder = encoder
+        self.l1 = l1
+
+    @abstractmethod
+    def forward(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Prediction:
+        """images: B 3 H W; context: B C Nc and targets: B C M Nt, indices on `mask_grid`; keys: B C, of the noise."""
+
+    @property
+    @abstractmethod
+    def masked_tokens(self) -> MaskedTokens:
+        """Where ψ, m̃ and A are."""
+
+    @property
+    @abstractmethod
+    def saved_encoder(self) -> tuple[Encoder, str]:
+        """The encoder that a run is made for, and what to call it."""
+
+    def after_step(self, momentum: float) -> dict[str, float]:
+        """What is to be done after a step of the optimiser, and numbers of it for the log: nothing, unless said."""
+        return {}
+
+    def mask_grid(self, images: Tensor) -> Grid:
+        """The grid on which masks are drawn: that of the patches, unless said."""
+        return self.context_encoder.grid_of(images)
+
+    def compiled_parts(self) -> Iterable[nn.Module]:
+        """The networks that are worth compiling: the children, unless said."""
+        return self.children()
+
+    def regularised(
+        self, loss: Tensor, predictions: Tensor, targets: Tensor, features: Tensor | None = None
+    ) -> Prediction:
+        """The prediction, with the penalty on A added to its loss; features: to judge by, the targets by default."""
+        features = targets if features is None else features
+        if not self.l1:
+            return Prediction(loss, predictions, targets, features)
+        penalty = self.l1 * self.masked_tokens.stochastic.projection.weight.abs().sum()
+        return Prediction(loss + penalty, predictions, targets, features, penalty.detach())
+
+
+@torch.no_grad()
+def update_average(average: Encoder, encoder: Encoder, momentum: float) -> None:
+    """θ̄ <- momentum θ̄ + (1 - momentum) θ, for all tensors at once; fixed positions need no average."""
+    trained = {name for name, parameter in encoder.named_parameters() if parameter.requires_grad}
+    ours: list[Tensor] = [parameter for name, parameter in average.named_parameters() if name in trained]
+    theirs: list[Tensor] = [parameter for name, parameter in encoder.named_parameters() if name in trained]
+    torch._foreach_lerp_(ours, theirs, 1.0 - momentum)
