@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -56,11 +56,19 @@ def save_encoder(path: Path, encoder: Encoder, spec: EncoderSpec, which: str) ->
 
 def load_encoder(path: Path) -> Encoder:
     """The encoder of an `encoder.safetensors`, or of a run folder that has one; ready for evaluation."""
-    return read_encoder(path)[0]
+    return read_encoder(path).encoder
 
 
-def read_encoder(path: Path) -> tuple[Encoder, EncoderSpec]:
-    """The same, and how it was built."""
+class EncoderFile(NamedTuple):
+    """What such a file holds."""
+
+    encoder: Encoder
+    spec: EncoderSpec
+    which: str  # "target encoder", or "encoder" where a method has but one
+
+
+def read_encoder(path: Path) -> EncoderFile:
+    """The same, how it was built, and what it was in its run."""
     path = path / "encoder.safetensors" if path.is_dir() else path
     try:
         with safe_open(path, framework="pt") as file:
@@ -78,7 +86,7 @@ def read_encoder(path: Path) -> tuple[Encoder, EncoderSpec]:
     spec = EncoderSpec(**{**values, "image_size": tuple(values["image_size"])})
     encoder = spec.build()
     encoder.vit.load_state_dict(tensors)
-    return encoder.eval(), spec
+    return EncoderFile(encoder.eval(), spec, header.get("which", "target encoder"))
 
 
 def is_own(path: Path) -> bool:

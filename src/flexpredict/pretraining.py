@@ -183,7 +183,7 @@ def _announce(
     rows = {
         "data": f"{described(recipe.data or '')}: {plan.samples:,} images",
         "method": recipe.method,
-        "encoder": f"{recipe.model}, {parameters:.1f} M parameters",
+        "encoder": f"{recipe.model}{_options(recipe.model_options)}, {parameters:.1f} M parameters",
         "images": f"{recipe.image_size}: {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
         "positions": positions,
         "effective batch": f"{plan.batch_size}{share}",
@@ -198,6 +198,10 @@ def _announce(
     for name, value in rows.items():
         table.add_row(f"[bold]{name}[/bold]", value)
     console.print(table, highlight=False)
+
+
+def _options(options: dict[str, Any]) -> str:
+    return f" with {', '.join(f'{name} {value}' for name, value in options.items())}" if options else ""
 
 
 def _say_goodbye(console: Console, plan: Plan, folder: RunFolder, outcome: Outcome) -> None:

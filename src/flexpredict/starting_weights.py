@@ -184,7 +184,7 @@ def _run(path: Path, recipe: Recipe) -> InitialWeights:
 
 
 def _own_file(path: Path, name: str) -> InitialWeights:
-    encoder, spec = read_encoder(path)
+    encoder, spec, _ = read_encoder(path)
     tensors = dict(encoder.vit.state_dict())
     return InitialWeights(name, spec, tensors, tensors)
 
@@ -202,8 +202,17 @@ def _foreign(found: Found, recipe: Recipe) -> InitialWeights:
         _for_our_pixels(found.tensors, found),
         _rest(predictor, recipe) if predictor else {},
         _settings(predictor, heads) if predictor else {},
-        found.in_words(),
+        (f"{found.format}: {found.architecture()}", _taken(found, predictor), *found.notes),
     )
+
+
+def _taken(found: Found, predictor: PublishedPredictor | None) -> str:
+    parts = "context and target encoder" if found.context else f"{found.which} (as context and target encoder)"
+    if predictor is not None:
+        what = "decoder" if predictor.method == "mae" else "predictor"
+        released = ", A's bias with the noise as in the released code" if predictor.convention == "released" else ""
+        parts += f", {what} of {predictor.depth} layers of {predictor.dim}{released}"
+    return f"Taken: {parts}"
 
 
 def _rest(predictor: PublishedPredictor, recipe: Recipe) -> dict[str, Tensor]:

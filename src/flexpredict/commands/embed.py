@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from flexpredict.commands import SOURCE, command_parser
-from flexpredict.commands.evaluation_options import add_encoder, add_extraction, extraction, introduce, opened
+from flexpredict.commands.evaluation_options import add_encoder, add_extraction, extraction, started
 from flexpredict.embedding import embed
-from flexpredict.training.engine import launch_fabric
 
 
 def run(arguments: list[str]) -> int:
@@ -31,18 +28,15 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace FILE, and parts of another encoder or data")
     add_extraction(parser)
     options = parser.parse_args(arguments)
-    fabric = launch_fabric(options.accelerator, options.devices)
-    console = Console(soft_wrap=True, quiet=not fabric.is_global_zero)
-    encoder = opened(options)
-    introduce(encoder, console)
+    place = started(options)
     embed(
-        encoder,
+        place.encoder,
         options.data,
         options.out,
         extraction(options),
         patches=options.dtype if options.patches else None,
         overwrite=options.overwrite,
-        fabric=fabric,
-        console=console,
+        fabric=place.fabric,
+        console=place.console,
     )
     return 0

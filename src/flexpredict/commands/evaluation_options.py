@@ -90,6 +90,11 @@ def bench(options: Namespace) -> Bench:
         raise UserError(f"--out {options.out} is a file. Name a folder, or a file that ends in .json.")
     if options.table is not None:
         read_table(options.table)
+    return started(options)
+
+
+def started(options: Namespace) -> Bench:
+    """The processes, and the encoder, which is introduced."""
     fabric = launch_fabric(options.accelerator, options.devices)
     encoder = opened(options)
     console = Console(soft_wrap=True, quiet=not fabric.is_global_zero)

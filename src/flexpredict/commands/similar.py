@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from flexpredict.commands import SOURCE, command_parser
-from flexpredict.commands.evaluation_options import add_encoder, add_extraction, extraction, introduce, opened
+from flexpredict.commands.evaluation_options import add_encoder, add_extraction, extraction, started
 from flexpredict.embedding import similar
-from flexpredict.training.engine import launch_fabric
 
 
 def run(arguments: list[str]) -> int:
@@ -26,18 +23,15 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("similar.png"), help="the picture (default: similar.png)")
     add_extraction(parser)
     options = parser.parse_args(arguments)
-    fabric = launch_fabric(options.accelerator, options.devices)
-    console = Console(soft_wrap=True, quiet=not fabric.is_global_zero)
-    encoder = opened(options)
-    introduce(encoder, console)
+    place = started(options)
     similar(
-        encoder,
+        place.encoder,
         options.data,
         options.query,
         extraction(options),
         top=options.top,
         out=options.out,
-        fabric=fabric,
-        console=console,
+        fabric=place.fabric,
+        console=place.console,
     )
     return 0

@@ -224,13 +224,14 @@ def pool(layer: Layer, pooling: Pooling, what: str) -> Tensor:
 
 
 def _open_own(path: Path, name: str, which: Which) -> ViTEncoder:
-    encoder, spec = read_encoder(path)
+    encoder, spec, part = read_encoder(path)
     facts = ""
     if path.is_dir():
         state = path / "checkpoints" / "last" / "state.json"
         step = json.loads(state.read_text()).get("step") if state.is_file() else None
         facts = f" after step {step:,}" if step is not None else ""
     if which == "context":
+        part = "context encoder"
         weights = path / "checkpoints" / "last" / "model.safetensors"
         if not weights.is_file():
             raise UserError(
@@ -241,4 +242,4 @@ def _open_own(path: Path, name: str, which: Which) -> ViTEncoder:
             prefix = "context_encoder.vit."
             names = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118 (not a mapping)
             encoder.vit.load_state_dict({key.removeprefix(prefix): file.get_tensor(key) for key in names})
-    return ViTEncoder(encoder, name, f"{which} encoder of {name}{facts}", spec=spec)
+    return ViTEncoder(encoder, name, f"{part} of {name}{facts}", spec=spec)

@@ -70,19 +70,23 @@ class Found:
 
     def in_words(self) -> tuple[str, ...]:
         """What it is and what was left out, a line each."""
-        spec, options = self.spec, self.spec.options
-        size = f"{spec.image_size[0]}x{spec.image_size[1]}"
-        grid = f"{spec.grid[0]}x{spec.grid[1]}"
-        tokens = " with a class token" if spec.class_token else ""
-        lines = [
-            f"{self.format}, {self.which}: {options['depth']} layers of {options['embed_dim']}, "
-            f"{options['num_heads']} heads{tokens}; patches of {spec.patch_size} in images of {size} ({grid}), "
-            f"{'sin-cos' if spec.positions == 'sincos' else spec.positions} positions"
-        ]
+        lines = [f"{self.format}, {self.which}: {self.architecture()}"]
         if self.left_out:
             counted = ", ".join(f"{part} ({count})" for part, count in sorted(self.left_out.items()))
             lines.append(f"Left out, with the number of tensors: {counted}")
         return (*lines, *self.notes)
+
+    def architecture(self) -> str:
+        """Of the encoder, in words."""
+        spec, options = self.spec, self.spec.options
+        size = f"{spec.image_size[0]}x{spec.image_size[1]}"
+        grid = f"{spec.grid[0]}x{spec.grid[1]}"
+        tokens = " with a class token" if spec.class_token else ""
+        return (
+            f"{options['depth']} layers of {options['embed_dim']}, {options['num_heads']} heads{tokens}; patches of "
+            f"{spec.patch_size} in images of {size} ({grid}), "
+            f"{'sin-cos' if spec.positions == 'sincos' else spec.positions} positions"
+        )
 
 
 def find(
