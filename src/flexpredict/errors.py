@@ -13,6 +13,11 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in name)
 
 
+def in_a_line(error: BaseException, most: int = 400) -> str:
+    """What an error of another library says, which may go on for a page."""
+    return " ".join(str(error).split())[:most]
+
+
 def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
     """`" Did you mean 'a' or 'b'?"`, or nothing where no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)

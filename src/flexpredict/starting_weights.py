@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoder_file import EncoderSpec, is_own, read_encoder
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.evaluation.foreign_encoders import open_timm
 from flexpredict.timm_parts import resample_abs_pos_embed
 from flexpredict.training.checkpoint import newest_checkpoint
@@ -269,6 +269,6 @@ def _downloaded(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
     except Exception as error:  # a missing network has many names
         raise UserError(
-            f"hf:{name} could not be fetched: {' '.join(str(error).split())[:300]} Check the name; the first time, "
+            f"hf:{name} could not be fetched: {in_a_line(error)} Check the name; the first time, "
             "the network is needed."
         ) from error

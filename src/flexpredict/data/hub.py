@@ -197,5 +197,6 @@ def _datasets(name: str) -> Any:
         raise UserError(
             f"Reading {name} needs the Hugging Face datasets library: pip install 'flexpredict[hf]'."
         ) from error
-    datasets.disable_progress_bars() if not os.isatty(2) else None
+    if not os.isatty(2):
+        datasets.disable_progress_bars()
     return datasets

@@ -85,7 +85,7 @@ def consume(
 ) -> Iterator[Taken | UnreadableImage]:
     """This consumer's part of the stream from `start` on, for ever; shuffled.
 
-    Ends if a whole pass held nothing for it, which would otherwise be for ever as well.
+    Ends if several passes in a row held nothing for it, which would otherwise be for ever as well.
     """
     epoch, to_skip = start
     empty = 0

@@ -31,7 +31,7 @@ from flexpredict.data.listing import (
     state_of,
 )
 from flexpredict.data.streams import ImageStream, Record
-from flexpredict.errors import UserError, did_you_mean
+from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.files import write_atomically
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _readable(name: str, files: list[str]) -> tuple[list[str], list[UnreadableIm
             _open(file)
             tables.append(file)
         except (OSError, ValueError) as error:
-            problems.append(UnreadableImage(file, f"cannot be read as a table: {_in_a_line(error)}"))
+            problems.append(UnreadableImage(file, f"cannot be read as a table: {in_a_line(error)}"))
     if not tables:
         raise UserError(f"None of the {len(files)} file(s) of {name} is a whole table; for example {problems[0]}")
     return tables, problems
@@ -249,7 +249,7 @@ def _rows(
                 row += 1
     except (OSError, ValueError) as error:
         rows = f"rows {row} to {last}" if row < last else f"row {row}"
-        yield row, UnreadableImage(f"{file}, {rows}", _in_a_line(error)), None
+        yield row, UnreadableImage(f"{file}, {rows}", in_a_line(error)), None
 
 
 def _images(batch: "RecordBatch", column: str) -> list[str | bytes | None]:
@@ -334,7 +334,3 @@ def _make_room(path: Path, files: list[str]) -> None:
             f"{free / 1e9:.1f} GB free. Set FLEXPREDICT_CACHE to a folder with more room, or put stream: before the "
             "path to read the tables without a copy."
         )
-
-
-def _in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from flexpredict.errors import UserError, printable
+from flexpredict.errors import UserError, in_a_line, printable
 
 # Archives that torch writes are not compressed at all. Some people compress them; weights hardly shrink by that.
 _MOST_EXPANSION = 20
@@ -153,5 +153,5 @@ def _first_bytes(path: Path) -> str:
 
 def _reason(error: BaseException) -> str:
     """The first sentence of an error of the libraries below, which go on for a page."""
-    text = " ".join(str(error).split()).split("WeightsUnpickler error: ")[-1] or type(error).__name__
+    text = in_a_line(error, 4000).split("WeightsUnpickler error: ")[-1] or type(error).__name__
     return text.split(". ")[0][:300].rstrip(".") + "."

@@ -13,9 +13,6 @@ from flexpredict.timm_parts import timm
 from flexpredict.weights.architecture import spec_of
 from flexpredict.weights.finding import Found
 
-# Shapes do not tell the activation: classes of timm and torch -> the names that timm's constructors take.
-_ACTIVATIONS = {"GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}
-
 
 def found_in_timm(model: Any, name: str, image_size: tuple[int, int]) -> Found:
     """The encoder of a plain vision transformer or one of BEiT's kind; any other model is refused.
@@ -32,9 +29,8 @@ def found_in_timm(model: Any, name: str, image_size: tuple[int, int]) -> Found:
         image_size=image_size,
         norm_eps=next((part.eps for part in block.modules() if hasattr(part, "eps")), 1e-6),
     )
-    activation = type(getattr(getattr(block, "mlp", None), "act", None)).__name__
-    if activation in _ACTIVATIONS:
-        spec = replace(spec, options=spec.options | {"act_layer": _ACTIVATIONS[activation]})
+    config = model.pretrained_cfg
+    spec = replace(spec, model=config["architecture"])  # shapes do not tell its activation, but its own name does
     with torch.device("meta"):
         needed = spec.build().vit.state_dict()
     wrong = [key for key, tensor in needed.items() if key not in weights or weights[key].shape != tensor.shape]
@@ -43,7 +39,6 @@ def found_in_timm(model: Any, name: str, image_size: tuple[int, int]) -> Found:
             f"{name} is not built as the vision transformers here are: {wrong[0]} is not in it or has another shape. "
             "It can be evaluated, but neither trained further nor exported."
         )
-    config = model.pretrained_cfg
     return Found(
         name,
         "encoder",

@@ -1,0 +1,1 @@
+"""One file for each figure: pictures of what stochastic positions do, with the numbers behind them."""
