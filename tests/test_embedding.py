@@ -98,9 +98,9 @@ def test_the_three_formats_hold_the_same(tmp_path: Path) -> None:
         assert all(np.array_equal(first, other) and first.dtype == other.dtype for other in others), name
     assert found["patches"][0].shape == (40, 16, 3)
     np.testing.assert_allclose(found["patches"][0].mean(axis=1), found["features"][0], rtol=1e-5)
-    for names in ("b.names.txt", "c.names.txt"):
+    for names in ("b.npy.names.txt", "c.safetensors.names.txt"):
         assert (tmp_path / names).read_text().splitlines() == table["image"].to_pylist()
-    facts = json.loads((tmp_path / "b.json").read_text())
+    facts = json.loads((tmp_path / "b.npy.json").read_text())
     assert facts["classes"] == ["first", "second"] and facts["patches"] == "float32"
 
 
@@ -108,8 +108,8 @@ def test_half_precision_patches_are_the_rounded_ones(tmp_path: Path) -> None:
     source = folder(tmp_path)
     for dtype in ("float16", "float32"):
         embedded(source, tmp_path / f"{dtype}.npy", patches=dtype)
-    exact = np.load(tmp_path / "float32.patches.npy")
-    assert np.array_equal(np.load(tmp_path / "float16.patches.npy"), exact.astype(np.float16))
+    exact = np.load(tmp_path / "float32.npy.patches.npy")
+    assert np.array_equal(np.load(tmp_path / "float16.npy.patches.npy"), exact.astype(np.float16))
     embedded(source, tmp_path / "half.parquet", patches="float16")
     column = pq.read_table(tmp_path / "half.parquet")["patches"]
     assert np.array_equal(np.array(column.to_pylist(), np.float16), exact.astype(np.float16))
@@ -152,7 +152,7 @@ def test_a_process_killed_while_it_joins_has_only_to_join_again(
     embedded(source, tmp_path / "whole" / "f.npy")
 
     def killed(path: Path, collection: Any) -> None:
-        path.with_suffix(".names.txt").write_text("half of the nam")
+        path.with_name(path.name + ".names.txt").write_text("half of the nam")
         path.with_name(f".{path.name}.99999.tmp").write_bytes(b"half")
         raise KeyboardInterrupt
 
@@ -211,11 +211,11 @@ def test_what_exists_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"f.npy exists already. Replace it with --overwrite"):
         embedded(source, out, MeanColour(2.0))
     out.unlink()
-    with pytest.raises(UserError, match=r"f.names.txt exists already"):  # nobody's, as far as can be told
+    with pytest.raises(UserError, match=r"f\.npy\.names\.txt exists already"):  # nobody's, as far as can be told
         embedded(source, out)
     embedded(source, out, MeanColour(2.0), overwrite=True)
     assert out.read_bytes() != before
-    assert not (tmp_path / "f.patches.npy").exists(), "what no longer belongs to it is gone"
+    assert not (tmp_path / "f.npy.patches.npy").exists(), "what no longer belongs to it is gone"
 
 
 def test_unreadable_images_are_left_out_counted_and_listed(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_unreadable_images_are_left_out_counted_and_listed(tmp_path: Path) -> No
         assert (done.images, done.skipped, len(done.examples)) == (23, 18, 5)
     kept = [index for index in range(40) if index not in broken]
     table = pq.read_table(tmp_path / "uet.parquet")
-    assert table["index"].to_pylist() == np.load(tmp_path / "npy.indices.npy").tolist() == kept
+    assert table["index"].to_pylist() == np.load(tmp_path / "npy.npy.indices.npy").tolist() == kept
     np.testing.assert_allclose(np.load(tmp_path / "npy.npy"), whole[kept], rtol=1e-5)
     assert json.loads(table.schema.metadata[b"flexpredict"])["skipped"] == 18
     listed = (tmp_path / "uet.parquet.skipped.txt").read_text().splitlines()
@@ -255,7 +255,7 @@ def test_names_of_any_kind_stay_one_line_each(tmp_path: Path) -> None:
     pixels = np.zeros((32, 32, 3), np.uint8)
     stream = FakeStream([Record(name, pixels) for name in names])
     embedded(stream, tmp_path / "f.npy")
-    lines = (tmp_path / "f.names.txt").read_text().splitlines()
+    lines = (tmp_path / "f.npy.names.txt").read_text().splitlines()
     assert [json.loads(line) if line.startswith('"') else line for line in lines] == names
     assert lines[0] == "plain.png" and lines[4] == "ünïcode.png"
     embedded(stream, tmp_path / "f.parquet")
@@ -355,7 +355,7 @@ class TwoGrids(MeanColour):
 def test_an_encoder_that_pools_in_its_own_way_does_so_with_patches_too(tmp_path: Path) -> None:
     source = folder(tmp_path)
     embedded(source, tmp_path / "f.npy", OwnWay(), patches="float32")
-    patches = np.load(tmp_path / "f.patches.npy")
+    patches = np.load(tmp_path / "f.npy.patches.npy")
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), patches.max(axis=1), rtol=1e-6)
 
 
@@ -464,3 +464,11 @@ def test_two_ranks_write_the_bytes_of_one_and_refuse_a_stream(tmp_path: Path) ->
     assert done.stdout.count("Written:") == 1, "only the first rank speaks"
     assert (tmp_path / "two.parquet").read_bytes() == (tmp_path / "one.parquet").read_bytes()
     assert done.stderr.count("by one process, but there are 2") == 2
+
+
+def test_files_of_other_formats_keep_their_own_names(tmp_path: Path) -> None:
+    pixels = np.zeros((32, 32, 3), np.uint8)
+    embedded(FakeStream([Record("a.png", pixels), Record("b.png", pixels)]), tmp_path / "f.npy")
+    embedded(FakeStream([Record("c.png", pixels)]), tmp_path / "f.safetensors")
+    assert (tmp_path / "f.npy.names.txt").read_text().split() == ["a.png", "b.png"]
+    assert (tmp_path / "f.safetensors.names.txt").read_text().split() == ["c.png"]

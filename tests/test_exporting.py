@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from test_foreign_encoders import HUGGING_FACE, SMALL, saved_model, timm_encoder
 from tiny import RECIPE
 from torch import Tensor
 
@@ -51,6 +52,18 @@ ARCHITECTURES = {
     "layer scales": "Dinov2Model",
     "registers": "Dinov2WithRegistersModel",
     "registers with positions": "Dinov2WithRegistersModel",
+}
+BEIT: dict[str, Any] = {"model": "beit_base_patch16_224", "positions": "relative", "class_token": True}
+RELATIVE: dict[str, dict[str, Any]] = {
+    "a table in each block": {"pooling": "class"},
+    "a table in each block, patches averaged": {},
+    "one table": {"options": {"use_rel_pos_bias": False, "use_shared_rel_pos_bias": True, "norm_eps": 1e-12}},
+    "both tables": {"options": {"use_shared_rel_pos_bias": True}, "pooling": "class"},
+    "absolute positions besides": {"options": {"use_abs_pos_emb": True}},
+    "no layer scales, no bias": {"options": {"init_values": 0.0, "qkv_bias": False}},
+    "scales that timm has unasked": {"options": {"init_values": None}},
+    "no final norm": {"options": {"global_pool": "avg"}},
+    "no final norm, class token": {"options": {"global_pool": "avg"}, "pooling": "class"},
 }
 
 
@@ -121,6 +134,53 @@ def test_transformers_opens_the_folder_and_gives_the_same_features(kind: str, tm
     same(encoder, tokens, pooled)
 
 
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_timm_opens_a_beit_and_gives_the_same_features(kind: str, tmp_path: Path) -> None:
+    """At another size, where its tables are resized."""
+    encoder, size = small(**BEIT | RELATIVE[kind]), (48, 48)
+    made = export(encoder, "timm", tmp_path / "out", image_size=size)
+    model = timm.create_model(f"local-dir:{made.out}", pretrained=True).eval()
+    assert type(model) is timm.models.beit.Beit
+    with torch.no_grad():
+        inputs = normalised(pictures(size=size))
+        tokens = model.forward_features(inputs)
+        pooled = tokens[:, 1:].mean(dim=1)
+        if encoder.pooling == "class":
+            pooled = tokens[:, 0] if "no final norm" in kind else model(inputs)
+        same(encoder, tokens, pooled, size)
+    assert any("was not trained" in note for note in made.notes) == ("no final norm" in kind)
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_transformers_opens_a_beit_and_gives_the_same_features(kind: str, tmp_path: Path) -> None:
+    encoder = small(**BEIT | RELATIVE[kind])
+    out = export(encoder, "hf", tmp_path / "out").out
+    model = transformers.BeitModel.from_pretrained(out, add_pooling_layer=False).eval()
+    with torch.no_grad():
+        tokens = model(pixel_values=normalised(pictures())).last_hidden_state
+    same(encoder, tokens, tokens[:, 0] if encoder.pooling == "class" else tokens[:, 1:].mean(dim=1))
+    model.save_pretrained(tmp_path / "again")
+    written, again = (load_file(folder / "model.safetensors") for folder in (out, tmp_path / "again"))
+    assert written.keys() == again.keys(), "names of its own files"
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch-export"])
+def test_a_traced_beit_gives_the_same_features_on_a_rectangle(form: str, tmp_path: Path) -> None:
+    options = {"use_shared_rel_pos_bias": True, "use_abs_pos_emb": True, "depth": 1}
+    encoder = small(**BEIT, options=options, image_size=(16, 24))
+    out = export(encoder, form, tmp_path / ("x.onnx" if form == "onnx" else "x.pt2")).out
+    inputs = normalised(pictures(5, (16, 24)))
+    if form == "onnx":
+        session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+        found = [torch.from_numpy(array) for array in session.run(None, {"pixel_values": inputs.numpy()})]
+    else:
+        found = torch.export.load(out).module()(inputs)
+    with torch.no_grad():
+        tokens = encoder.encoder.vit.forward_features(inputs)  # timm's own
+    for one, other in zip(found, (tokens[:, 1:], tokens[:, 1:].mean(dim=1)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["plain", "learned positions", "class token"])
 def test_weights_of_a_transformers_folder_have_the_names_of_its_own_files(kind: str, tmp_path: Path) -> None:
     """So that versions which do not rename them can read them too."""
@@ -160,9 +220,20 @@ def published(file: Path, part: str, size: tuple[int, int] = (32, 32), patch: in
     return model.eval()
 
 
-@pytest.mark.parametrize(("form", "kind"), [("timm", "registers"), ("hf", "class token"), ("official", "plain")])
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ("timm", "registers"),
+        ("hf", "class token"),
+        ("official", "plain"),
+        ("timm", "both tables"),
+        ("hf", "both tables"),
+        ("timm", "no final norm"),
+        ("hf", "no final norm"),
+    ],
+)
 def test_what_was_exported_can_be_opened_here_again(form: str, kind: str, tmp_path: Path) -> None:
-    encoder = small(**KINDS[kind])
+    encoder = small(**KINDS[kind]) if kind in KINDS else small(**BEIT | RELATIVE[kind])
     out = export(encoder, form, tmp_path / "x.pth").out
     again = open_encoder(out, heads=2)
     assert isinstance(again, ViTEncoder)
@@ -351,6 +422,14 @@ def test_features_that_are_not_numbers_do_not_pass() -> None:
         ("hf", {"options": {"init_values": 0.1}}, "layer scales and no class token"),
         ("hf", {"options": {"act_layer": "relu"}}, "activation ReLU"),
         ("hf", KINDS["registers"] | {"image_size": (32, 48)}, "not square"),
+        (
+            "hf",
+            BEIT | {"image_size": (32, 48)},
+            "BeitModel, which .* not square .* use --format onnx or torch-export",
+        ),
+        ("hf", BEIT | {"options": {"scale_mlp": True}}, "BeitModel, which has no place for blocks.mlp.norm"),
+        ("timm", BEIT | {"image_size": (32, 48)}, "timm's Beit, which .* not square"),
+        ("official", BEIT, "no place for blocks.attn.q_bias"),
         ("official", {"class_token": True}, "no place for cls_token"),
         ("official", {"options": {"init_values": 0.1}}, "blocks.ls1.gamma"),
         ("official", {"options": {"qkv_bias": False}}, "needs blocks.attn.qkv.bias, which it lacks"),
@@ -416,3 +495,72 @@ def test_the_command_says_what_was_found_and_written(
 def test_models_of_other_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a plain vision transformer"):
         export(open_encoder("timm:resnet10t,pretrained=no"), "torch-export", tmp_path / "x.pt2")
+
+
+# Of other libraries
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a plain one": ("vit_tiny_patch16_224", {}),
+    "patches averaged": ("vit_tiny_patch16_224", {"class_token": False, "global_pool": "avg", "fc_norm": False}),
+    "another activation and ε": ("vit_base_patch32_clip_quickgelu_224", {}),
+    "registers": ("vit_small_patch14_reg4_dinov2", {}),
+    "attention pooling": ("vit_tiny_patch16_224", {"class_token": False, "global_pool": "map"}),
+    "beit": ("beit_base_patch16_224", {}),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@torch.no_grad()
+def test_models_of_timm_can_be_handed_on(kind: str, tmp_path: Path) -> None:
+    name, options = MODELS[kind]
+    encoder = timm_encoder(name, **SMALL, patch_size=8, **options)
+    images, count = pictures(), encoder.model.num_prefix_tokens
+    inputs = normalised(images, encoder.mean, encoder.std)
+    tokens = encoder.model.forward_features(inputs)
+    made = export(encoder, "timm", tmp_path / "timm")
+    again = timm.create_model(f"local-dir:{made.out}", pretrained=True).eval()
+    torch.testing.assert_close(again.forward_features(inputs), tokens, atol=1e-5, rtol=1e-5)
+    assert f"made from: `{encoder.fingerprint()}`" in made.card.read_text(), "by which evaluations know it"
+    if kind != "another activation and ε":  # which comes with a norm that no model of transformers has
+        out = export(encoder, "hf", tmp_path / "hf").out
+        model = transformers.AutoModel.from_pretrained(out).eval()
+        found = model(pixel_values=inputs).last_hidden_state
+        torch.testing.assert_close(found[:, count:], tokens[:, count:], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["ijepa", "vit", "dinov2", "dinov2 with registers", "beit, relative"])
+@torch.no_grad()
+def test_models_of_transformers_can_be_handed_on(kind: str, tmp_path: Path) -> None:
+    model, prefix = saved_model(tmp_path / "theirs", kind), HUGGING_FACE[kind][2]
+    encoder = open_encoder(f"hf:{tmp_path / 'theirs'}")
+    inputs = normalised(pictures(), encoder.mean, encoder.std)
+    tokens = model(pixel_values=inputs).last_hidden_state
+    for form in ("timm", "hf"):
+        made = export(encoder, form, tmp_path / form)
+        assert f"made from: `{encoder.fingerprint()}`" in made.card.read_text()
+        if form == "timm":
+            found = timm.create_model(f"local-dir:{made.out}", pretrained=True).eval().forward_features(inputs)
+        else:
+            found = type(model).from_pretrained(made.out).eval()(pixel_values=inputs).last_hidden_state
+        # ViTModel's ε of 1e-12 is timm's 1e-6 there
+        torch.testing.assert_close(found[:, prefix:], tokens[:, prefix:], atol=5e-5, rtol=1e-5)
+
+
+def test_a_model_that_would_be_taken_for_another_is_refused(tmp_path: Path) -> None:
+    encoder = timm_encoder("vit_tiny_patch16_224", **SMALL, patch_size=8, act_layer="relu")
+    with pytest.raises(UserError, match=r"As a plain vision transformer, .* would give other features"):
+        export(encoder, "timm", tmp_path / "x")
+    averaged = timm_encoder("vit_tiny_patch16_224", **SMALL, patch_size=8, global_pool="avg")
+    with pytest.raises(UserError, match=r"not built as the vision transformers here are: norm\.weight is not in it"):
+        export(averaged, "timm", tmp_path / "x")
+    saved_model(tmp_path / "clip", "clip")
+    with pytest.raises(UserError, match=r"CLIPVisionModel .* not a plain vision transformer"):
+        export(open_encoder(f"hf:{tmp_path / 'clip'}"), "timm", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_command_takes_names_of_timm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "x"
+    assert run_command(["timm:test_vit,pretrained=no", "--format", "hf", "--out", str(out)]) == 0
+    assert "Its class is ViTModel" in capsys.readouterr().out
+    assert "Bar, Amir" not in (out / "README.md").read_text()

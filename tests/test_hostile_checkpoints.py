@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -144,3 +145,36 @@ def test_flipped_bytes_never_crash(tmp_path: Path) -> None:
         (tmp_path / "x.pth").write_bytes(bytes(broken))
         with pytest.raises(UserError):
             flexpredict.load(tmp_path / "x.pth")
+
+
+def test_compressed_archives_are_read_right(tmp_path: Path) -> None:
+    torch.save(state(), tmp_path / "plain.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pth") as plain,
+        zipfile.ZipFile(tmp_path / "packed.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for entry in plain.infolist():
+            packed.writestr(entry.filename, plain.read(entry))
+    first, second = read_tensors(tmp_path / "plain.pth"), read_tensors(tmp_path / "packed.pth")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("write", [as_zip, as_legacy])
+def test_memory_of_any_size_is_refused(write: Any, tmp_path: Path) -> None:
+    write(tmp_path / "x.pth", {"model": state(), "fill": Call(bytearray, 10**9)})
+    with pytest.raises(UserError, match="bytearray"):
+        flexpredict.load(tmp_path / "x.pth")
+
+
+def test_dictionaries_in_each_other_end(tmp_path: Path) -> None:
+    nested: dict[str, Any] = {"x": torch.ones(1)}
+    for _ in range(12):
+        nested = {str(number): nested for number in range(10)}
+    torch.save(nested, tmp_path / "x.pth")
+    with pytest.raises(UserError, match="in each other"):
+        flexpredict.load(tmp_path / "x.pth")
+
+
+def test_paths_and_arrays_beside_weights_do_no_harm(tmp_path: Path) -> None:
+    torch.save({"model": state(), "args": {"out": tmp_path, "curve": np.arange(3.0)}}, tmp_path / "x.pth")
+    assert flexpredict.load(tmp_path / "x.pth").depth == 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image, ImageOps
-from test_exporting import KINDS, small
+from test_exporting import BEIT, KINDS, RELATIVE, small
 from tiny import RECIPE, write_pictures
 
 from flexpredict.evaluation.encoders import open_encoder
@@ -36,13 +36,22 @@ def block(card: str, language: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("form", "kind"), [*((form, "plain") for form in NAMES), ("timm", "registers"), ("hf", "registers")]
+    ("form", "kind"),
+    [
+        *((form, "plain") for form in NAMES),
+        *((form, "registers") for form in ("timm", "hf")),
+        *(("timm", f"a table in each block{rest}") for rest in ("", ", patches averaged")),
+        ("timm", "no final norm"),
+        *((form, "absolute positions besides") for form in ("hf", "torch-export")),
+    ],
 )
 def test_code_in_the_card_gives_the_features_of_the_encoder(
     form: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = small(**KINDS[kind])
+    encoder = small(**KINDS[kind]) if kind in KINDS else small(**BEIT | RELATIVE[kind])
     card = card_of(encoder, form, tmp_path)
+    assert ("| positions | relative, learned" in card) == (kind in RELATIVE)
+    assert ("and learned ones of the patches |" in card) == (kind == "absolute positions besides")
     monkeypatch.chdir(tmp_path)
     (photo,) = write_pictures(tmp_path, 1, 40).glob("*.png")
     Image.open(photo).save("photo.jpg", quality=95)

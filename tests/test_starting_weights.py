@@ -214,7 +214,47 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     pretrain("scenes:16,size=32", tmp_path / "run", **{**RECIPE, "epochs": 1})
     with pytest.raises(UserError, match=r"predictor.*does not fit.*encoder\.safetensors"):
         started(tmp_path / "run", predictor={"dim": 24, "heads": 2})
-    with pytest.raises(UserError, match=r"do not fit the encoder of the recipe.*Leave model"):
+    with pytest.raises(UserError, match=r"2 attention heads.*has 3.*Leave model"):
         started(tmp_path / "run", model="vit_tiny_patch16_224", patch_size=4)
+    with pytest.raises(UserError, match=r"do not fit the encoder of the recipe.*Leave model"):
+        started(tmp_path / "run", model="vit_tiny_patch16_224", patch_size=4, model_options={"num_heads": 2})
     with pytest.raises(UserError, match="nothing to start from"):
         started(tmp_path / "nowhere")
+
+
+def test_learned_positions_stay_learned_whatever_else_the_recipe_names(tmp_path: Path) -> None:
+    vit = unsettled(timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, num_classes=0))
+    torch.save(vit.state_dict(), tmp_path / "x.pth")
+    named: dict[str, Any] = {"model": "vit_tiny_patch16_224", "patch_size": 8, "class_token": True}
+    plan, model = started(tmp_path / "x.pth", **named)
+    assert plan.recipe.encoder_positions == "learned" and model.context_encoder.vit.pos_embed.requires_grad
+    with pytest.raises(UserError, match="has learned positions"):
+        started(tmp_path / "x.pth", **named, encoder_positions="sincos")
+    with pytest.raises(UserError, match=r"6 attention heads.*has 3"):
+        started(f"{tmp_path}/x.pth,heads=6", **named)
+
+
+def test_what_a_checkpoint_does_not_tell_can_be_said_after_its_name(tmp_path: Path) -> None:
+    small = {"img_size": (16, 64), "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 0}
+    vit = unsettled(timm.create_model("vit_tiny_patch16_224", class_token=False, global_pool="avg", **small))
+    torch.save(
+        {name: tensor for name, tensor in vit.state_dict().items() if "fc_norm" not in name}
+        | {"norm.weight": torch.ones(24), "norm.bias": torch.zeros(24)},
+        tmp_path / "x.pth",
+    )
+    plan, model = started(f"{tmp_path}/x.pth,heads=2,grid=2x8")
+    assert plan.image_size == (16, 64) and model.context_encoder.vit.blocks[0].attn.num_heads == 2
+    with pytest.raises(UserError, match=r"'haeds=2'.*heads"):
+        started(f"{tmp_path}/x.pth,haeds=2")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("timm:resnet10t,pretrained=no", "not a plain vision transformer"),
+        ("timm:vit_base_patch32_clip_224,pretrained=no", "no bias in its embedding"),
+    ],
+)
+def test_models_of_timm_that_cannot_go_on_are_refused_in_words(name: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        started(name)

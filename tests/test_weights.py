@@ -159,7 +159,7 @@ def test_the_architecture_is_read_off_the_shapes(variant: str, tmp_path: Path) -
     model = vit(**VARIANTS[variant])
     save_file(model.state_dict(), tmp_path / "x.safetensors")
     size = (32, 48) if variant == "non-square" else (32, 32)
-    encoder = flexpredict.load(tmp_path / "x.safetensors", image_size=size if variant == "non-square" else None)
+    encoder = flexpredict.load(tmp_path / "x.safetensors", grid=(4, 6) if variant == "non-square" else None)
     assert encoder.image_size == size
     with torch.no_grad():
         expected = model.forward_features(pixels(*size))[:, model.num_prefix_tokens :]
@@ -366,12 +366,12 @@ def test_a_folder_of_timms_beit_is_read_by_its_config(tmp_path: Path) -> None:
     assert "timm's beit_base_patch16_224" in encoder.found[0] and encoder.mean == (0.5, 0.5, 0.5)
 
 
-def test_a_rectangle_of_relative_positions_is_told_by_the_size_of_images(tmp_path: Path) -> None:
+def test_a_rectangle_of_relative_positions_is_told_by_its_grid(tmp_path: Path) -> None:
     model = beit(img_size=(24, 56), **SHARED_TABLE)
     torch.save(model.state_dict(), tmp_path / "x.pth")
-    with pytest.raises(UserError, match="--image_size"):
+    with pytest.raises(UserError, match="--grid"):
         flexpredict.load(tmp_path / "x.pth")
-    encoder = flexpredict.load(tmp_path / "x.pth", image_size=(24, 56))
+    encoder = flexpredict.load(tmp_path / "x.pth", grid=(3, 7))
     with torch.no_grad():
         close(features(encoder, pixels(24, 56))[0], model.forward_features(pixels(24, 56))[:, 1:])
 
@@ -469,7 +469,7 @@ def test_what_cannot_be_an_encoder_is_refused_with_what_was_seen(tmp_path: Path)
             {**vit().state_dict(), "blocks.1.norm1.weight": torch.ones(7)},
             "blocks.1.norm1.weight is 7, not 64",
         ),
-        "rectangle": (vit(img_size=(32, 56)).state_dict(), "--image_size"),
+        "rectangle": (vit(img_size=(32, 56)).state_dict(), "--grid"),
     }
     for name, (content, message) in cases.items():
         torch.save(content, tmp_path / name)
@@ -493,3 +493,125 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UserError, match=r"config\.json cannot be read"):
         flexpredict.load(tmp_path)
+
+
+# What shapes do not tell
+
+
+def test_features_of_other_heads_are_other_features(tmp_path: Path) -> None:
+    torch.save(vit(num_heads=2).state_dict(), tmp_path / "x.pth")
+    prints = {flexpredict.load(tmp_path / "x.pth", heads=heads).fingerprint() for heads in (1, 2, 4)}
+    assert len(prints) == 3, "or features that were kept for one would be taken for those of another"
+
+
+@pytest.mark.parametrize("start", ["teacher", "target_encoder", "ema"])
+def test_a_moving_average_alone_is_an_encoder(start: str, tmp_path: Path) -> None:
+    model = vit()
+    torch.save({start: {f"backbone.{name}": tensor for name, tensor in model.state_dict().items()}}, tmp_path / "x")
+    encoder = flexpredict.load(tmp_path / "x")
+    assert "target encoder" in encoder.found[0]
+    with torch.no_grad():
+        close(features(encoder, pixels())[0], model.forward_features(pixels())[:, 1:])
+
+
+def test_what_a_moving_average_is_of_may_have_any_name(tmp_path: Path) -> None:
+    model, other = vit(), vit(init_values=None)
+    state = {name: tensor + 1 for name, tensor in other.state_dict().items()}
+    torch.save({"ema": dict(model.state_dict()), "net": state}, tmp_path / "x.pth")
+    target, context = (flexpredict.load(tmp_path / "x.pth", which=which) for which in ("target", "context"))
+    assert isinstance(target, ViTEncoder) and isinstance(context, ViTEncoder)
+    assert torch.equal(target.encoder.vit.norm.bias + 1, context.encoder.vit.norm.bias)
+
+
+@pytest.mark.parametrize("name", ["vit_base_patch32_clip_quickgelu_224", "vit_base_patch32_clip_224"])
+def test_the_activation_and_the_norms_of_a_timm_folder_are_its_own(name: str, tmp_path: Path) -> None:
+    small = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 2, "num_heads": 2}
+    model = unsettled(timm.create_model(name, num_classes=0, **small))
+    timm.models.save_for_hf(model, tmp_path, model_args=small)
+    with torch.no_grad():
+        close(features(flexpredict.load(tmp_path), pixels())[0], model.forward_features(pixels())[:, 1:])
+
+
+def test_a_timm_folder_of_another_kind_is_opened_by_timm(tmp_path: Path) -> None:
+    model = timm.create_model("resnet10t", num_classes=0).eval()
+    timm.models.save_for_hf(model, tmp_path)
+    images = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
+    with torch.no_grad():
+        assert flexpredict.load(tmp_path).pooled(images).shape == (1, model.num_features)
+
+
+def test_a_grid_that_is_said_beats_the_square_it_could_be(tmp_path: Path) -> None:
+    model = vit(img_size=(16, 64), class_token=False, global_pool="avg", fc_norm=False)  # 2x8 patches, as many as 4x4
+    torch.save(model.state_dict(), tmp_path / "x.pth")
+    assert flexpredict.load(tmp_path / "x.pth").image_size == (32, 32)
+    encoder = flexpredict.load(tmp_path / "x.pth", grid=(2, 8))
+    with torch.no_grad():
+        close(features(encoder, pixels(16, 64))[0], model.forward_features(pixels(16, 64)))
+    with pytest.raises(UserError, match=r"do not make a grid of 3x5.*--grid"):
+        flexpredict.load(tmp_path / "x.pth", grid=(3, 5))
+
+
+def test_what_is_taken_for_granted_is_said(tmp_path: Path) -> None:
+    torch.save(vit(pre_norm=True).state_dict(), tmp_path / "x.pth")
+    said = " ".join(flexpredict.load(tmp_path / "x.pth").found)
+    assert "How pixels were normalised" in said and "CLIP" in said and "attention heads are the usual" in said
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.complex64])
+def test_numbers_that_are_no_weights_are_refused(kind: torch.dtype, tmp_path: Path) -> None:
+    torch.save({name: tensor.to(kind) for name, tensor in vit().state_dict().items()}, tmp_path / "x.pth")
+    with pytest.raises(UserError, match="not floating-point"):
+        flexpredict.load(tmp_path / "x.pth")
+
+
+def test_odd_shapes_and_heads_are_refused_in_words(tmp_path: Path) -> None:
+    for name, tensor in (
+        ("pos_embed", torch.ones(17)),
+        ("patch_embed.proj.weight", torch.ones(64)),
+        ("blocks.0.mlp.fc1.weight", torch.tensor(1.0)),
+        ("blocks.99999999.norm1.weight", torch.ones(64)),
+    ):
+        torch.save({**vit().state_dict(), name: tensor}, tmp_path / "x.pth")
+        with pytest.raises(UserError, match=r"dimensions|are missing"):
+            flexpredict.load(tmp_path / "x.pth")
+    torch.save(vit().state_dict(), tmp_path / "x.pth")
+    for heads in (0, -3):
+        with pytest.raises(UserError, match="Check --heads"):
+            flexpredict.load(tmp_path / "x.pth", heads=heads)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", {"image_size": None}),
+        ("config.json", {"num_attention_heads": "many"}),
+        ("preprocessor_config.json", {"image_mean": 0.5}),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(file: str, change: dict[str, Any], tmp_path: Path) -> None:
+    hugging_face("ViT").save_pretrained(tmp_path)
+    path = tmp_path / file
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(values | change))
+    with pytest.raises(UserError, match="cannot be"):
+        flexpredict.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": {"no_such": 1}},
+        {"image_size": None},
+        {"options": {"checkpoint_path": "/etc/passwd"}},
+        {"model": 3},
+    ],
+)
+def test_a_header_of_our_own_that_makes_no_sense_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    spec = {"model": "vit_tiny_patch16_224", "image_size": [32, 32], "patch_size": 8, "positions": "sincos"}
+    header = {"flexpredict": json.dumps({"encoder": spec | change})}
+    save_file({"x": torch.ones(1)}, tmp_path / "encoder.safetensors", header)
+    with pytest.raises(UserError):
+        flexpredict.load(tmp_path / "encoder.safetensors")
+    save_file({"x": torch.ones(1)}, tmp_path / "encoder.safetensors", {"flexpredict": "{"})
+    with pytest.raises(UserError):
+        flexpredict.load(tmp_path / "encoder.safetensors")

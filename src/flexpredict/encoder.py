@@ -260,6 +260,7 @@ class ModelFacts:
     heads: int
     patch_size: int
     relative: bool = False  # whether it is of BEiT's kind, with relative positions and a class token
+    norm_eps: float = 1e-6
 
 
 def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
@@ -269,7 +270,8 @@ def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts
     kind = _kind(vit)
     kind.check(vit)
     heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
-    return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0], kind is not Encoder)
+    eps = getattr(getattr(vit.blocks[0], "norm1", None), "eps", 1e-6)
+    return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0], kind is not Encoder, eps)
 
 
 def _kind(vit: nn.Module) -> type[Any]:
@@ -294,5 +296,11 @@ def _check_positions(model: str, facts: ModelFacts, positions: EncoderPositions,
 
 
 def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
-    """Those that timm's constructor takes itself."""
-    return {name: value for name, value in (options or {}).items() if name != "norm_eps"}
+    """Those that timm's constructor takes itself. Weights come from elsewhere, and never by way of an option."""
+    given = options or {}
+    fetching = [name for name in given if name in ("checkpoint_path", "cache_dir") or name.startswith("pretrained")]
+    if fetching:
+        raise UserError(
+            f"The option {fetching[0]} of a model would read weights. Leave it out; --init_from is there for that."
+        )
+    return {name: value for name, value in given.items() if name != "norm_eps"}

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoder import Encoder, EncoderPositions, build_encoder
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
 from flexpredict.positions import Grid
 
@@ -82,10 +82,13 @@ def read_encoder(path: Path) -> EncoderFile:
         raise UserError(
             f"{path} holds weights but not how to build their encoder. Give a file that flexpredict wrote."
         )
-    values = header["encoder"]
-    spec = EncoderSpec(**{**values, "image_size": tuple(values["image_size"])})
-    encoder = spec.build()
-    encoder.vit.load_state_dict(tensors)
+    try:
+        values = header["encoder"]
+        spec = EncoderSpec(**{**values, "image_size": tuple(values["image_size"])})
+        encoder = spec.build()
+        encoder.vit.load_state_dict(tensors)
+    except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError(f"{path} is damaged: its header and its weights do not fit ({in_a_line(error)}).") from error
     return EncoderFile(encoder.eval(), spec, header.get("which", "target encoder"))
 
 
@@ -101,5 +104,8 @@ def is_own(path: Path) -> bool:
 
 
 def _header(file: Any) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads((file.metadata() or {}).get("flexpredict", "{}"))
-    return header
+    try:
+        header = json.loads((file.metadata() or {}).get("flexpredict", "{}"))
+    except ValueError:
+        return {}
+    return header if isinstance(header, dict) else {}

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoder_file import EncoderSpec, is_own, read_encoder
-from flexpredict.errors import UserError, in_a_line
+from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.evaluation.foreign_encoders import open_timm
 from flexpredict.timm_parts import resample_abs_pos_embed
 from flexpredict.training.checkpoint import newest_checkpoint
-from flexpredict.training.recipe import Recipe
+from flexpredict.training.recipe import Recipe, parse_image_sizes
 from flexpredict.training.recipe_parser import read_yaml
-from flexpredict.weights.architecture import spec_of
 from flexpredict.weights.finding import Found, find
 from flexpredict.weights.predictors import PublishedPredictor, published_predictor
+from flexpredict.weights.timm_models import found_in_timm
 
 _ENCODERS = ("context_encoder", "target_encoder")
 
@@ -54,7 +54,7 @@ def initial_weights(recipe: Recipe) -> InitialWeights:
     kind, colon, rest = name.partition(":")
     if colon and kind == "timm":
         return _foreign(_timm(name, rest), recipe)
-    path = _downloaded(rest) if colon and kind == "hf" else Path(name).expanduser()
+    path, options = (_downloaded(rest), {}) if colon and kind == "hf" else _with_options(name)
     if not path.exists():
         raise UserError(
             f"There is nothing to start from at '{name}' (looked for in {Path.cwd()}). Give --init_from a run "
@@ -64,8 +64,7 @@ def initial_weights(recipe: Recipe) -> InitialWeights:
         return _run(path, recipe)
     if is_own(path):
         return _own_file(path, name)
-    heads = recipe.model_options.get("num_heads")
-    return _foreign(find(path, heads=heads), recipe)
+    return _foreign(find(path, **{"heads": recipe.model_options.get("num_heads"), **options}), recipe)
 
 
 def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:
@@ -78,8 +77,13 @@ def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:
             model_options={**spec.options, **recipe.model_options},
             class_token=spec.class_token,
             patch_size=recipe.patch_size or spec.patch_size,
-            encoder_positions=recipe.encoder_positions or spec.positions,
         )
+    elif "norm_eps" in spec.options:
+        options = {"norm_eps": spec.options["norm_eps"], **recipe.model_options}
+        recipe = dataclasses.replace(recipe, model_options=options)
+    if spec.positions != "sincos":  # sines and cosines may stay or be trained on, as the recipe likes
+        positions = recipe.encoder_positions or spec.positions
+        recipe = dataclasses.replace(recipe, encoder_positions=positions)
     size = f"{spec.image_size[0]}x{spec.image_size[1]}"
     predictor = initial.settings.get("predictor", {})
     open_sizes = {key: value for key, value in predictor.items() if getattr(recipe.predictor, key) is None}
@@ -123,13 +127,48 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
     return []
 
 
+def _with_options(name: str) -> tuple[Path, dict[str, Any]]:
+    """FILE,heads=12,grid=4x16: what a checkpoint does not tell."""
+    path = Path(name).expanduser()
+    file, *given = name.split(",")
+    if path.exists() or not given:
+        return path, {}
+    options: dict[str, Any] = {}
+    for option in given:
+        key, _, value = option.partition("=")
+        if key not in ("heads", "grid"):
+            near = did_you_mean(key, ("heads", "grid"))
+            raise UserError(f"'{option}' in --init_from {name} is not known.{near} Write FILE,heads=12,grid=4x16.")
+        options[key] = parse_image_sizes(value)[0]
+        if key == "heads":
+            options[key] = options[key][0]
+    return Path(file).expanduser(), options
+
+
 def _load_encoder(encoder: Any, tensors: dict[str, Tensor], initial: InitialWeights) -> None:
+    _refuse_another_meaning(encoder, initial)
     if initial.spec.grid != encoder.grid:
         # Built as it was, so that it can bring its positions to another grid itself.
         before = initial.spec.build()
         _strictly(before, tensors, initial.name)
         tensors = before.resized(encoder.grid).vit.state_dict()
     _strictly(encoder, tensors, initial.name)
+
+
+def _refuse_another_meaning(encoder: Any, initial: InitialWeights) -> None:
+    """What fits by its shapes and would still compute something else."""
+    spec = initial.spec
+    if spec.positions != encoder.positions and spec.positions != "sincos":
+        raise UserError(
+            f"{initial.name} has {spec.positions} positions, and the recipe asks for {encoder.positions} ones in the "
+            "encoder. Leave encoder_positions out."
+        )
+    heads = getattr(encoder.vit.blocks[0].attn, "num_heads", None)
+    if heads is not None and spec.options.get("num_heads", heads) != heads:
+        raise UserError(
+            f"{initial.name} has {spec.options['num_heads']} attention heads, and the recipe's model has {heads}. "
+            "Leave model and model_options out: they are then taken from there."
+        )
 
 
 def _strictly(encoder: Any, tensors: dict[str, Tensor], name: str) -> None:
@@ -233,7 +272,13 @@ def _for_our_pixels(tensors: dict[str, Tensor], found: Found) -> dict[str, Tenso
     """Pixels are normalised by ImageNet's statistics here. Others are put into the embedding of patches: the same."""
     if (found.mean, found.std) == (MEAN, STD):
         return tensors
-    weight, bias = tensors["patch_embed.proj.weight"], tensors["patch_embed.proj.bias"]
+    weight, bias = tensors["patch_embed.proj.weight"], tensors.get("patch_embed.proj.bias")
+    if bias is None:
+        raise UserError(
+            f"{found.format} was trained with mean {found.mean} and deviation {found.std} of the pixels, and has no "
+            "bias in its embedding of patches that could take up the difference to ImageNet's. It can be evaluated, "
+            "but not trained further."
+        )
     theirs = torch.tensor(found.std).view(1, 3, 1, 1)
     scale = torch.tensor(STD).view(1, 3, 1, 1) / theirs
     shift = (torch.tensor(MEAN) - torch.tensor(found.mean)).view(1, 3, 1, 1) / theirs
@@ -246,16 +291,7 @@ def _for_our_pixels(tensors: dict[str, Tensor], found: Found) -> dict[str, Tenso
 
 def _timm(name: str, rest: str) -> Found:
     encoder = open_timm(name, rest)
-    vit = encoder.model
-    tensors = {key: tensor.detach().clone() for key, tensor in vit.state_dict().items()}
-    spec = spec_of(
-        tensors,
-        name,
-        heads=vit.blocks[0].attn.num_heads,
-        image_size=encoder.image_size,
-        norm_eps=getattr(vit.blocks[0].norm1, "eps", 1e-6),
-    )
-    return Found(f"timm's {rest}", "encoder", spec, tensors, mean=encoder.mean, std=encoder.std)
+    return found_in_timm(encoder.model, f"timm's {rest}", encoder.image_size)
 
 
 def _downloaded(name: str) -> Path:

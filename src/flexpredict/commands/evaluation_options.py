@@ -50,6 +50,7 @@ def add_encoder_name(parser: ArgumentParser, needed: bool = True) -> None:
         "--which", choices=("target", "context"), default="target", help="of two encoders (default: target)"
     )
     parser.add_argument("--heads", type=int, default=None, help="attention heads, if a checkpoint does not tell")
+    parser.add_argument("--grid", default=None, help="rows x columns of patches, 4x16, if a checkpoint does not tell")
     parser.add_argument(
         "--partial", action="store_true", help="take a checkpoint although tensors are missing or left over"
     )
@@ -108,7 +109,7 @@ def opened(options: Namespace) -> FrozenEncoder:
         options.encoder,
         which=options.which,
         heads=options.heads,
-        image_size=single_size(options),
+        grid=parse_image_sizes(options.grid)[0] if options.grid else None,
         partial=options.partial,
     )
 

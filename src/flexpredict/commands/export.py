@@ -14,7 +14,8 @@ _FORMATS = """\
 formats:
   timm          a folder        timm.create_model("local-dir:FOLDER", pretrained=True)
   hf            a folder        IJepaModel.from_pretrained("FOLDER"); ViTModel with a class token, Dinov2Model with
-                                layer scales, Dinov2WithRegistersModel with registers
+                                layer scales, Dinov2WithRegistersModel with registers, BeitModel
+                                with relative positions
   official      a .pth.tar      the layout of the published I-JEPA and StoP files; of a run, the predictor too
   onnx          an .onnx file   onnxruntime and others; needs pip install 'flexpredict[onnx]'
   torch-export  a .pt2 file     torch.export.load("FILE"), without any model code
@@ -25,6 +26,7 @@ examples:
   flexpredict export runs/mine --format timm --out exported/mine
   flexpredict export runs/mine --format hf --out exported/mine-hf --licence apache-2.0 --results results/
   flexpredict export runs/mine --format onnx --out mine.onnx --image_size 192x256
+  flexpredict export timm:vit_small_patch16_224 --format hf --out exported/vit
 """
 
 

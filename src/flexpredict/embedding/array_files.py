@@ -17,9 +17,15 @@ from flexpredict.files import write_atomically, write_text_atomically
 _SAFETENSORS_TYPES = {"int64": "I64", "float32": "F32", "float16": "F16"}
 
 
+def beside(path: Path, ending: str) -> Path:
+    """A further file of the same embedding: features.npy.names.txt. By the whole name, so that features.npy and
+    features.safetensors have each their own."""
+    return path.with_name(path.name + ending)
+
+
 def write_npy(path: Path, collection: Collection) -> None:
-    write_names(path.with_suffix(".names.txt"), collection)
-    write_text_atomically(path.with_suffix(".json"), collection.described() + "\n")
+    write_names(beside(path, ".names.txt"), collection)
+    write_text_atomically(beside(path, ".json"), collection.described() + "\n")
     # The features themselves come last: where they are, all is.
     for name, (shape, dtype) in sorted(collection.shapes().items(), key=lambda entry: entry[0] == "features"):
         header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
@@ -29,11 +35,11 @@ def write_npy(path: Path, collection: Collection) -> None:
                 np.lib.format.write_array_header_1_0(file, header)
                 _write_tensor(file, name, collection)
 
-        write_atomically(path if name == "features" else path.with_suffix(f".{name}.npy"), write)
+        write_atomically(path if name == "features" else beside(path, f".{name}.npy"), write)
 
 
 def write_safetensors(path: Path, collection: Collection) -> None:
-    write_names(path.with_suffix(".names.txt"), collection)
+    write_names(beside(path, ".names.txt"), collection)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:

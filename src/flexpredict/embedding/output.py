@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flexpredict.embedding.array_files import write_npy, write_safetensors
+from flexpredict.embedding.array_files import beside, write_npy, write_safetensors
 from flexpredict.embedding.collection import Collection, write_lines
 from flexpredict.embedding.table_file import require_pyarrow, write_parquet
 from flexpredict.errors import UserError, did_you_mean
@@ -39,12 +39,12 @@ class Output:
 
     @property
     def list_of_skipped(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.skipped.txt")
+        return beside(self.path, ".skipped.txt")
 
     def files(self) -> list[Path]:
         """All that may be written."""
-        beside = [self.path.with_suffix(suffix) for suffix in FORMATS[self.path.suffix].beside]
-        return [self.path, *beside, self.list_of_skipped]
+        further = [beside(self.path, suffix) for suffix in FORMATS[self.path.suffix].beside]
+        return [self.path, *further, self.list_of_skipped]
 
     def require_room(self, begun: bool, overwrite: bool) -> None:
         """Refuse to replace files; but those beside `path` are our own if there are parts and `path` is missing."""

@@ -14,7 +14,7 @@ from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoder import Encoder
 from flexpredict.encoder_file import EncoderSpec, is_own, read_encoder
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.weights.config_file import is_plain
+from flexpredict.weights.config_file import is_plain, is_timm
 from flexpredict.weights.finding import Which, build, find
 
 Pooling = Literal["mean", "class"]
@@ -148,7 +148,10 @@ class ViTEncoder(FrozenEncoder):
         self.encoder, self.spec, self.found = encoder, spec, found
 
     def architecture(self) -> str:
-        return f"{super().architecture()} {self.encoder.positions}"
+        block = self.encoder.vit.blocks[0]
+        heads, eps = getattr(block.attn, "num_heads", ""), getattr(block.norm1, "eps", "")
+        activation = type(getattr(block.mlp, "act", None)).__name__
+        return f"{super().architecture()} {self.encoder.positions} {heads} {eps} {activation}"
 
     def _layers(self, images: Tensor, count: int) -> list[Layer]:
         prefix = self.encoder.vit.num_prefix_tokens
@@ -164,7 +167,7 @@ def open_encoder(
     *,
     which: Which = "target",
     heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
+    grid: tuple[int, int] | None = None,
     partial: bool = False,
 ) -> FrozenEncoder:
     """The encoder that a name stands for, in evaluation mode. What it is, is found out by looking inside.
@@ -179,7 +182,7 @@ def open_encoder(
         name: one of these.
         which: of two encoders, a moving average ("target", the teacher) and the one it follows ("context").
         heads: attention heads of a checkpoint that does not tell.
-        image_size: height and width a checkpoint was trained at, if it does not tell.
+        grid: rows and columns of patches of a checkpoint that does not tell.
         partial: take a checkpoint although tensors are missing or left over.
     """
     text = str(name)
@@ -198,10 +201,10 @@ def open_encoder(
     if is_own(path):
         return _open_own(path, text, which).eval()
     if path.is_dir() and (path / "config.json").is_file() and not is_plain(path):
-        from flexpredict.evaluation.foreign_encoders import open_hugging_face
+        from flexpredict.evaluation.foreign_encoders import open_hugging_face, open_timm_folder
 
-        return open_hugging_face(text, text).eval()
-    found = find(path, which=which, heads=heads, image_size=image_size, partial=partial)
+        return (open_timm_folder if is_timm(path) else open_hugging_face)(text, str(path)).eval()
+    found = find(path, which=which, heads=heads, grid=grid, partial=partial)
     return ViTEncoder(
         build(found),
         text,

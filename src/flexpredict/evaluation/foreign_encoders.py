@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
-from flexpredict.errors import UserError, did_you_mean
+from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.evaluation.encoders import FrozenEncoder, Layer, Pooling
 from flexpredict.randomness import stream_key
 from flexpredict.timm_parts import timm
@@ -37,7 +37,7 @@ class ForeignEncoder(FrozenEncoder):
                 raise
             raise UserError(
                 f"{self.what} was trained at {self.image_size[0]}x{self.image_size[1]} and cannot take images of "
-                f"{given[0]}x{given[1]} ({_in_a_line(error) or 'a size of its own is asserted'}). Leave --image_size "
+                f"{given[0]}x{given[1]} ({in_a_line(error) or 'a size of its own is asserted'}). Leave --image_size "
                 "out."
             ) from error
 
@@ -183,15 +183,25 @@ def open_timm(name: str, rest: str) -> TimmEncoder:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(int(options["seed"]), "encoder weights"))
         model = _created(model_name, pretrained)
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or model.pretrained_cfg["input_size"][1:]
     weights = "pre-trained" if pretrained else "untrained"
+    return _wrapped(model, name, f"timm's {model_name}, {weights}")
+
+
+def _wrapped(model: Any, name: str, what: str) -> TimmEncoder:
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or model.pretrained_cfg["input_size"][1:]
     try:
-        return TimmEncoder(model, name, f"timm's {model_name}, {weights}", tuple(size))
+        return TimmEncoder(model, name, what, tuple(size))
     except (AttributeError, KeyError) as error:
         raise UserError(
-            f"timm's {model_name} does not give its inner features in a way that is known here ({error}), so it "
-            "cannot be evaluated."
+            f"{what} does not give its inner features in a way that is known here ({error}), so it cannot be "
+            "evaluated."
         ) from error
+
+
+def open_timm_folder(name: str, folder: str) -> TimmEncoder:
+    """A folder in timm's layout whose model is not a plain vision transformer."""
+    model = _created(f"local-dir:{folder}", pretrained=True)
+    return _wrapped(model, name, f"timm's {model.pretrained_cfg['architecture']} in {name}")
 
 
 def _created(model_name: str, pretrained: bool) -> Any:
@@ -203,7 +213,7 @@ def _created(model_name: str, pretrained: bool) -> Any:
             return timm.create_model(model_name, pretrained=pretrained, num_classes=0)
     except Exception as error:  # the libraries below raise errors of many kinds over a missing network
         raise UserError(
-            f"timm's {model_name} could not be loaded: {_in_a_line(error)} The first time its weights are fetched "
+            f"timm's {model_name} could not be loaded: {in_a_line(error)} The first time its weights are fetched "
             f"from the network; timm:{model_name},pretrained=no is the untrained model."
         ) from error
 
@@ -240,7 +250,7 @@ def open_hugging_face(name: str, rest: str) -> HuggingFaceEncoder:
             model, loaded = AutoModel.from_pretrained(place, trust_remote_code=False, output_loading_info=True)
     except Exception as error:
         hint = "" if folder.is_dir() else " Check the name; the first time, the network is needed."
-        raise UserError(f"{name} could not be loaded: {_in_a_line(error)}{hint}") from error
+        raise UserError(f"{name} could not be loaded: {in_a_line(error)}{hint}") from error
     if not all(hasattr(model.config, key) for key in ("patch_size", "image_size", "hidden_size")):
         raise UserError(f"{name} is a {type(model).__name__}, not a vision transformer with patches.")
     model.pooler = None  # many files lack its weights, and nothing here needs it
@@ -278,7 +288,3 @@ def _options(name: str, rest: str, usual: dict[str, str]) -> tuple[str, dict[str
 
 def _pair(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
-
-
-def _in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:400]

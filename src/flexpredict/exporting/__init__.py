@@ -10,6 +10,7 @@ from flexpredict.evaluation.encoders import FrozenEncoder, ViTEncoder
 from flexpredict.exporting.card_results import Measured, collect_results
 from flexpredict.exporting.format import Format
 from flexpredict.exporting.model_card import model_card
+from flexpredict.exporting.plain import plain as plain_encoder
 from flexpredict.exporting.verification import Difference, verify
 from flexpredict.files import write_atomically, write_folder_atomically, write_text_atomically
 
@@ -57,11 +58,11 @@ def export(
         overwrite: replace an earlier export.
     """
     kind = _format(form)
-    plain = _plain(encoder)
     card = out / CARD if kind.is_folder else out.with_name(f"{out.name}.{CARD}")
     _check_place(kind, form, out, card, overwrite)
+    plain = plain_encoder(encoder)
     run = _run_of(plain.name)
-    fingerprint = plain.fingerprint()  # before it is resized: by this, evaluations know it
+    fingerprint = encoder.fingerprint()  # as it was opened, and not resized: by this, evaluations know it
     measured = collect_results(plain.name, fingerprint, results)
     plain = plain if image_size is None else _resized(plain, image_size)
     kind.check(plain)
@@ -115,15 +116,6 @@ def _format(name: str) -> Format:
         )
     kind: Format = import_module(f"flexpredict.exporting.{_MODULES[name]}").FORMAT
     return kind
-
-
-def _plain(encoder: FrozenEncoder) -> ViTEncoder:
-    if not isinstance(encoder, ViTEncoder):
-        raise UserError(
-            f"{encoder.what} is not a plain vision transformer whose weights are known here part by part, so it "
-            "cannot be exported. Take it from the library that it came from."
-        )
-    return encoder
 
 
 def _resized(encoder: ViTEncoder, size: tuple[int, int]) -> ViTEncoder:

@@ -24,6 +24,19 @@ def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[st
         )
 
 
+def refuse_rectangles(encoder: ViTEncoder, kind: str, formats: str) -> None:
+    """Refuse images that are not square, for a library that resizes their positions although they fit.
+
+    kind: whose architecture it is, in words; formats: that are left.
+    """
+    height, width = encoder.image_size
+    if height != width:
+        raise UserError(
+            f"{encoder.what} would be {kind}, which resizes the positions of images that are not square ({height}x"
+            f"{width}) as if they were. Give a square --image_size, or use --format {formats}."
+        )
+
+
 def _pair(layer: str) -> tuple[str, str]:
     return f"{layer}.weight", f"{layer}.bias"
 

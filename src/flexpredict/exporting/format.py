@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from flexpredict.evaluation.encoders import ViTEncoder, pool
+from flexpredict.evaluation.encoders import FrozenEncoder, ViTEncoder, pool
 
 
 class Outputs(NamedTuple):
@@ -52,7 +52,7 @@ class Format:
         return not self.suffixes
 
 
-def outputs_of(encoder: ViTEncoder, images: Tensor) -> Outputs:
+def outputs_of(encoder: FrozenEncoder, images: Tensor) -> Outputs:
     """By the encoder itself."""
     (layer,) = encoder.layers(images)
     return Outputs(layer.patches, pool(layer, encoder.pooling, encoder.what))
@@ -67,6 +67,16 @@ def pooled_tokens(encoder: ViTEncoder, tokens: Tensor) -> Outputs:
 def weights_of(encoder: ViTEncoder) -> dict[str, Tensor]:
     """In timm's names."""
     return {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.encoder.vit.state_dict().items()}
+
+
+def is_relative(encoder: ViTEncoder) -> bool:
+    """Whether it is of BEiT's kind, with tables of relative positions."""
+    return encoder.encoder.positions == "relative"
+
+
+def has_final_norm(encoder: ViTEncoder) -> bool:
+    """Those of BEiT's kind that were trained to be averaged have none."""
+    return not isinstance(encoder.encoder.vit.norm, nn.Identity)
 
 
 def norm_eps(vit: nn.Module) -> float:

@@ -1,4 +1,4 @@
-"""A folder that transformers opens: IJepaModel, ViTModel, Dinov2Model or Dinov2WithRegistersModel."""
+"""A folder that transformers opens: IJepaModel, ViTModel, Dinov2Model, Dinov2WithRegistersModel or BeitModel."""
 
 import json
 from pathlib import Path
@@ -9,18 +9,20 @@ from torch import Tensor, nn
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import ViTEncoder
-from flexpredict.exporting.architecture import refuse_other_weights
+from flexpredict.exporting.architecture import refuse_other_weights, refuse_rectangles
 from flexpredict.exporting.format import (
     Format,
     Outputs,
     Reader,
+    has_final_norm,
     heads_of,
+    is_relative,
     norm_eps,
     pooled_tokens,
     pooling_code,
     quoted,
 )
-from flexpredict.exporting.hugging_face_weights import architecture, is_dinov2, renamed_weights
+from flexpredict.exporting.hugging_face_weights import architecture, is_dinov2, optional_weights, renamed_weights
 
 _FILES = ("config.json", "model.safetensors", "preprocessor_config.json")
 _TYPES = {
@@ -28,6 +30,7 @@ _TYPES = {
     "ViTModel": "vit",
     "Dinov2Model": "dinov2",
     "Dinov2WithRegistersModel": "dinov2_with_registers",
+    "BeitModel": "beit",
 }
 
 
@@ -37,18 +40,13 @@ def _check(encoder: ViTEncoder) -> None:
     except ImportError as error:
         raise UserError("--format hf needs the transformers library: pip install transformers.") from error
     name = architecture(encoder)
-    optional = ["cls_token", "reg_token", "blocks.attn.qkv.bias", "blocks.ls1.gamma", "blocks.ls2.gamma"]
-    refuse_other_weights(encoder, f"transformers' {name}", optional)
+    refuse_other_weights(encoder, f"transformers' {name}", optional_weights(encoder))
     _activation(encoder)
-    if not is_dinov2(name):
-        return
-    if encoder.image_size[0] != encoder.image_size[1]:
-        raise UserError(
-            f"{encoder.what} would be a {name}, which resizes the positions of images that are not square "
-            f"({encoder.image_size[0]}x{encoder.image_size[1]}) as if they were. Give a square --image_size, or use "
-            "--format timm, onnx or torch-export."
-        )
-    if _hidden(encoder) % encoder.dim:
+    if is_relative(encoder):
+        refuse_rectangles(encoder, f"a {name}", "onnx or torch-export")
+    elif is_dinov2(name):
+        refuse_rectangles(encoder, f"a {name}", "timm, onnx or torch-export")
+    if is_dinov2(name) and _hidden(encoder) % encoder.dim:
         raise UserError(
             f"{encoder.what} would be a {name}, whose MLP is a whole multiple as wide as its features; this one has "
             f"{_hidden(encoder)} for {encoder.dim}. Use --format timm, onnx or torch-export."
@@ -86,7 +84,6 @@ def _config(encoder: ViTEncoder, name: str) -> dict[str, Any]:
         "image_size": height if height == width else [height, width],
         "patch_size": encoder.patch_size[0],
         "num_channels": 3,
-        "qkv_bias": vit.blocks[0].attn.qkv.bias is not None,
         "hidden_act": _activation(encoder),
         "layer_norm_eps": norm_eps(vit),
         "hidden_dropout_prob": 0.0,
@@ -97,6 +94,17 @@ def _config(encoder: ViTEncoder, name: str) -> dict[str, Any]:
         config |= {"mlp_ratio": _hidden(encoder) // encoder.dim, "use_swiglu_ffn": False}
     else:
         config |= {"intermediate_size": _hidden(encoder)}
+    if is_relative(encoder):
+        config |= {
+            "use_absolute_position_embeddings": vit.pos_embed is not None,
+            "use_relative_position_bias": vit.blocks[0].attn.relative_position_bias_table is not None,
+            "use_shared_relative_position_bias": vit.rel_pos_bias is not None,
+            "use_mean_pooling": not has_final_norm(encoder),
+            "layer_scale_init_value": 0.0 if vit.blocks[0].gamma_1 is None else 0.1,
+            "drop_path_rate": 0.0,
+        }
+    else:
+        config |= {"qkv_bias": vit.blocks[0].attn.qkv.bias is not None}
     if name == "Dinov2WithRegistersModel":
         config |= {"num_register_tokens": vit.reg_token.shape[1]}
     return config

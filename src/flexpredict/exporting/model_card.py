@@ -89,7 +89,6 @@ def _facts(encoder: ViTEncoder) -> dict[str, str]:
     parameters = sum(tensor.numel() for tensor in vit.state_dict().values())
     prefix = [] if vit.cls_token is None else ["a class token"]
     prefix += [] if vit.reg_token is None else [f"{vit.reg_token.shape[1]} registers"]
-    positions = {"sincos": "sines and cosines, fixed", "learned": "learned"}[encoder.encoder.positions]
     height, width = encoder.image_size
     built = {} if spec is None else {"built as": f"timm's {spec.model}, {spec.options or 'as it is'}"}
     return {
@@ -100,11 +99,18 @@ def _facts(encoder: ViTEncoder) -> dict[str, str]:
         "images": f"{height}x{width} pixels, mean {list(encoder.mean)}, deviation {list(encoder.std)}",
         "patches": f"{encoder.patch_size[0]}x{encoder.patch_size[1]} pixels, {encoder.encoder.grid[0]}x"
         f"{encoder.encoder.grid[1]} of them",
-        "positions": positions,
+        "positions": _positions(encoder),
         "other tokens": " and ".join(prefix) or "none",
         "ε of layer norms": f"{norm_eps(vit):g}",
         "one vector an image": {"mean": "mean of the patches", "class": "the class token"}[encoder.pooling],
     }
+
+
+def _positions(encoder: ViTEncoder) -> str:
+    words = {"sincos": "sines and cosines, fixed", "learned": "learned", "relative": "relative, learned"}
+    # Those of BEiT's kind may have learned ones besides.
+    both = encoder.encoder.positions == "relative" and encoder.encoder.vit.pos_embed is not None
+    return words[encoder.encoder.positions] + (", and learned ones of the patches" if both else "")
 
 
 def _usage(encoder: ViTEncoder, kind: Format, name: str, notes: tuple[str, ...]) -> str:

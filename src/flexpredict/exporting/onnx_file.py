@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import ViTEncoder
@@ -33,7 +34,9 @@ def _check(encoder: ViTEncoder) -> None:
 
 
 def _write(encoder: ViTEncoder, path: Path, run: Path | None) -> tuple[str, ...]:
-    with warnings.catch_warnings():
+    # The exporter takes attention apart into products and a softmax. What follows it must be laid out for those, and
+    # not for the kernel that torch would run: with a bias they differ.
+    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
         warnings.simplefilter("ignore")  # of the exporter's own parts to each other
         program = torch.onnx.export(
             trace(encoder), dynamo=True, input_names=["pixel_values"], output_names=list(OUTPUTS), verbose=False

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import torch
@@ -10,7 +11,19 @@ from torch import Tensor
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.encoders import ViTEncoder
-from flexpredict.exporting.format import Format, Outputs, Reader, norm_eps, pooled_tokens, quoted, weights_of
+from flexpredict.exporting.architecture import refuse_rectangles
+from flexpredict.exporting.format import (
+    Format,
+    Outputs,
+    Reader,
+    has_final_norm,
+    is_relative,
+    norm_eps,
+    pooled_tokens,
+    pooling_code,
+    quoted,
+    weights_of,
+)
 from flexpredict.timm_parts import timm
 
 
@@ -20,20 +33,24 @@ def _check(encoder: ViTEncoder) -> None:
             f"{encoder.what} does not say from which timm model it was built, so timm could not build it again. "
             "Use --format onnx or torch-export."
         )
+    if is_relative(encoder):
+        refuse_rectangles(encoder, "timm's Beit", "onnx or torch-export")
 
 
 def _write(encoder: ViTEncoder, folder: Path, run: Path | None) -> tuple[str, ...]:
     spec, height, width = encoder.spec, *encoder.image_size
     assert spec is not None
-    options = {name: value for name, value in spec.options.items() if name != "norm_eps"}  # timm has no such argument
-    pooling = "avg" if encoder.pooling == "mean" else "token"
+    # timm has no argument norm_eps. None leaves an argument as usual where the encoder is built, but not in a file.
+    options = {name: value for name, value in spec.options.items() if name != "norm_eps" and value is not None}
+    pooling = _global_pool(encoder)
     arguments: dict[str, Any] = {
         **options,
         "img_size": [height, width],
         "patch_size": spec.patch_size,
         "global_pool": pooling,
-        "fc_norm": False,  # the norm comes before pooling, as in training
     }
+    if not is_relative(encoder):
+        arguments["fc_norm"] = False  # the norm comes before pooling, as in training
     if encoder.encoder.vit.cls_token is None:
         arguments["class_token"] = False
     config = {
@@ -64,15 +81,40 @@ def _write(encoder: ViTEncoder, folder: Path, run: Path | None) -> tuple[str, ..
             "--format onnx or torch-export."
         ) from error
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-    save_file(weights_of(encoder), folder / "model.safetensors", metadata={"format": "pt"})
+    weights = weights_of(encoder)
+    if _lacks_norm(encoder):
+        weights |= {"fc_norm.weight": torch.ones(encoder.dim), "fc_norm.bias": torch.zeros(encoder.dim)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return _notes(encoder, folder)
+
+
+def _global_pool(encoder: ViTEncoder) -> str:
+    """timm's word for how the model pools. A Beit that averages has no final norm, and one that does not has it."""
+    if _lacks_norm(encoder):
+        return "avg"
+    if encoder.pooling == "class":
+        return "token"
+    return "" if is_relative(encoder) else "avg"
+
+
+def _lacks_norm(encoder: ViTEncoder) -> bool:
+    """Of BEiT's kind, and without a final norm: timm then has one in the head."""
+    return is_relative(encoder) and not has_final_norm(encoder)
+
+
+def _pools(encoder: ViTEncoder) -> bool:
+    """Whether timm's model makes the one vector of an image itself."""
+    return not is_relative(encoder) or _global_pool(encoder) == "token"
 
 
 def _notes(encoder: ViTEncoder, folder: Path) -> tuple[str, ...]:
     with torch.device("meta"):
         here = norm_eps(timm.create_model(f"local-dir:{folder}"))
     before = norm_eps(encoder.encoder.vit)
-    return () if here == before else (f"Its layer norms had ε {before:g} and have timm's {here:g} here.",)
+    notes = [] if here == before else [f"Its layer norms had ε {before:g} and have timm's {here:g} here."]
+    if _lacks_norm(encoder):
+        notes.append("There is no final norm; the one of timm's head (fc_norm) is there, but was not trained.")
+    return tuple(notes)
 
 
 def _read(encoder: ViTEncoder, folder: Path) -> Reader:
@@ -82,8 +124,8 @@ def _read(encoder: ViTEncoder, folder: Path) -> Reader:
 
     def outputs(images: Tensor) -> Outputs:
         pixel_values = (images / 255 - mean) / std
-        patches = pooled_tokens(encoder, model.forward_features(pixel_values)).patches
-        return Outputs(patches, model(pixel_values))
+        found = pooled_tokens(encoder, model.forward_features(pixel_values))
+        return Outputs(found.patches, model(pixel_values)) if _pools(encoder) else found
 
     return outputs
 
@@ -93,7 +135,9 @@ def _load(encoder: ViTEncoder, name: str) -> str:
 
 
 def _usage(encoder: ViTEncoder, name: str) -> str:
-    prefix = encoder.encoder.vit.num_prefix_tokens
+    code = pooling_code(encoder, "model.forward_features(pixel_values)")
+    if _pools(encoder):
+        code = f"{code.splitlines()[0]}\npooled = model(pixel_values)  # 1 {encoder.dim}\n"
     return f"""\
 import timm
 import torch
@@ -103,9 +147,7 @@ from PIL import Image
 transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
 pixel_values = transform(Image.open("photo.jpg").convert("RGB"))[None]
 with torch.inference_mode():
-    patch_features = model.forward_features(pixel_values){f"[:, {prefix}:]" if prefix else ""}  # 1 N {encoder.dim}
-    pooled = model(pixel_values)  # 1 {encoder.dim}
-"""
+{indent(code, "    ")}"""
 
 
 FORMAT = Format("timm", (), ("config.json", "model.safetensors"), _check, _write, _read, _load, _usage)

@@ -1,7 +1,7 @@
 """What a config.json beside weights tells, in the layouts of Hugging Face and timm."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from flexpredict.encoder import model_facts
 from flexpredict.errors import UserError, printable
 
 # The plain vision transformers of transformers, whose weights fit timm's.
-_PLAIN = ("ijepa", "vit", "vit_mae", "vit_msn", "deit", "dinov2", "dinov2_with_registers", "data2vec-vision", "beit")
+_PLAIN = ("ijepa", "vit", "vit_mae", "vit_msn", "dinov2", "dinov2_with_registers", "data2vec-vision", "beit")
 
 
 @dataclass
@@ -26,23 +26,42 @@ class Config:
     mean_pooling: bool = False  # of BEiT's kind, which then has no final norm but one in its head
     mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
+    model: str | None = None  # timm's name, which says what shapes do not, such as the activation
+    options: dict[str, Any] = field(default_factory=dict)  # of timm's constructor, for the same reason
 
 
 def read_config(folder: Path) -> Config:
     """Of the weights in this folder; nothing but defaults where there is no config.json."""
     path = folder / "config.json"
     values = _read(path)
-    if isinstance(values.get("model_type"), str):
-        return _hugging_face(path, values)
-    if isinstance(values.get("architecture"), str) and "pretrained_cfg" in values:
-        return _timm(values)
+    try:
+        if isinstance(values.get("model_type"), str):
+            return _hugging_face(path, values)
+        if isinstance(values.get("architecture"), str):
+            return _timm(values)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise UserError(
+            f"{printable(str(path))}, or what is beside it, says something that cannot be ({error}). Mend it, or "
+            "name the file of the weights from another folder."
+        ) from error
     return Config()
+
+
+def is_timm(folder: Path) -> bool:
+    """Whether this is a folder of timm."""
+    return isinstance(_read(folder / "config.json").get("architecture"), str)
 
 
 def is_plain(folder: Path) -> bool:
     """Whether this is a folder whose encoder can be built here, without the library that wrote it."""
     values = _read(folder / "config.json")
-    return values.get("model_type") in _PLAIN or "architecture" in values
+    if not is_timm(folder):
+        return values.get("model_type") in _PLAIN
+    try:
+        model_facts(values["architecture"])
+    except UserError:
+        return False
+    return True
 
 
 def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
@@ -58,7 +77,7 @@ def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
     return Config(
         f"{(values.get('architectures') or [kind])[0]} of Hugging Face transformers",
         kind,
-        values.get("num_attention_heads", 12),  # transformers leaves out what is as usual in some versions
+        int(values.get("num_attention_heads", 12)),  # transformers leaves out what is as usual in some versions
         values.get("decoder_num_attention_heads"),
         _pair(values.get("image_size", 224)),
         float(values.get("layer_norm_eps", 1e-6 if kind in ("ijepa", "dinov2", "dinov2_with_registers") else 1e-12)),
@@ -69,17 +88,21 @@ def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
 
 
 def _timm(values: dict[str, Any]) -> Config:
-    pixels = values["pretrained_cfg"]
+    architecture = values["architecture"]
+    pixels = values.get("pretrained_cfg", values)  # older files have no such group
     arguments = values.get("model_args") or {}
     sizes = {name: arguments[name] for name in ("embed_dim", "depth", "num_heads") if name in arguments}
+    facts = model_facts(architecture, sizes)
     return Config(
-        f"timm's {values['architecture']}",
+        f"timm's {architecture}",
         "timm",
-        model_facts(values["architecture"], sizes).heads,
-        None,
-        _pair(arguments.get("img_size") or pixels["input_size"][1:]),
+        facts.heads,
+        image_size=_pair(arguments.get("img_size") or pixels["input_size"][1:]),
+        norm_eps=facts.norm_eps,
         mean=tuple(pixels.get("mean", MEAN)),
         std=tuple(pixels.get("std", STD)),
+        model=architecture,
+        options={name: arguments[name] for name in ("act_layer",) if isinstance(arguments.get(name), str)},
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +31,7 @@ _NOT_ENCODER = re.compile(
     r"^(head|head_dist|fc|fc_norm|mlp_head|pre_logits|pooler|classifier|lm_head|decoder\w*|mask_token|masked_embed|"
     r"cls_pt_layers|predictor\w*|\w+_head)(\.|$)|relative_position_index$"
 )
+_UNKNOWN, _HUGGING_FACE = "state dict of a vision transformer", "weights of Hugging Face transformers"
 _FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 
 
@@ -94,7 +95,7 @@ def find(
     *,
     which: Which = "target",
     heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
+    grid: tuple[int, int] | None = None,
     partial: bool = False,
 ) -> Found:
     """Read a checkpoint file, or a folder in the layout of Hugging Face or timm.
@@ -103,7 +104,7 @@ def find(
         path: of the file or folder.
         which: of the two encoders of I-JEPA, StoP, DINO and their like.
         heads: attention heads, where shapes and files beside do not tell.
-        image_size: height and width it was trained at, where the number of positions leaves that open.
+        grid: rows and columns of patches, where the number of positions leaves that open.
         partial: accept it although tensors are missing (they stay as initialised) or left over.
     """
     shown = printable(str(path))
@@ -112,15 +113,17 @@ def find(
     tensors = read_tensors(file)
     start, role = _choose(tensors, which, shown)
     inner = _encoder_tensors(tensors, start)
+    _refuse_other_numbers(inner, shown)
     spec = spec_of(
         inner,
         shown,
-        heads=heads or config.heads,
+        heads=config.heads if heads is None else heads,
+        grid=grid,
         image_size=config.image_size,
-        otherwise=image_size,
         norm_eps=config.norm_eps,
         mean_pooling=config.mean_pooling,
     )
+    spec = replace(spec, model=config.model or spec.model, options=spec.options | config.options)
     found = Found(
         _format(tensors, config),
         role,
@@ -132,15 +135,11 @@ def find(
         mean=config.mean,
         std=config.std,
     )
-    if role == "target encoder":
-        other, _ = _choose(tensors, "context", shown)
-        context = _encoder_tensors(tensors, other)
+    _, contexts = _pair_of_encoders(tensors)
+    if role == "target encoder" and len(contexts) == 1:
+        context = _encoder_tensors(tensors, contexts[0])
         found.context = {name: context[name].float() for name in found.tensors if name in context}
-    if spec.positions == "relative" and not config.format:
-        found.notes.append(
-            "How pixels were normalised, the file does not say: ImageNet's mean and deviation are used, as by BEiT "
-            "v2. (BEiT v1 had 0.5 and 0.5; a folder of Hugging Face says it.)"
-        )
+    found.notes += _taken_for_granted(found, config)
     if not heads and not config.heads and spec.positions != "relative":  # whose tables have a column for each
         found.notes.append(
             f"{spec.options['num_heads']} attention heads are the usual number for this width; the file does not say."
@@ -174,15 +173,13 @@ def _weights_file(path: Path) -> Path:
 
 def _choose(tensors: dict[str, Tensor], which: Which, shown: str) -> tuple[str, str]:
     """Where the names of the asked encoder begin, and its part in words."""
-    starts = [found.group(1) for found in map(_BEGINNING.match, tensors) if found]
+    starts = _starts(tensors)
     if not starts:
         raise UserError(
             f"{shown} is of a format that is not known here: nothing in it embeds patches (patch_embed.proj.weight). "
             f"It holds {len(tensors)} tensors, such as {_listed(sorted(tensors))}."
         )
-    targets = [start for start in starts if _words(start) & _TARGET_WORDS]
-    others = [start for start in starts if start not in targets]
-    contexts = [start for start in others if _words(start) & _CONTEXT_WORDS] if targets else []
+    targets, contexts = _pair_of_encoders(tensors)
     if len(starts) == 1 and which == "target":
         return starts[0], "target encoder" if targets else "encoder"
     chosen = targets if which == "target" else contexts
@@ -196,8 +193,54 @@ def _choose(tensors: dict[str, Tensor], which: Which, shown: str) -> tuple[str, 
     )
 
 
-def _words(start: str) -> set[str]:
-    return set(start.split("."))
+def _starts(tensors: dict[str, Tensor]) -> list[str]:
+    """Where the names of each encoder in the file begin."""
+    return [found.group(1) for found in map(_BEGINNING.match, tensors) if found]
+
+
+def _pair_of_encoders(tensors: dict[str, Tensor]) -> tuple[list[str], list[str]]:
+    """Moving averages, and what they may be averages of: the others that are called so, or else all others."""
+    starts = _starts(tensors)
+    targets = [start for start in starts if set(start.split(".")) & _TARGET_WORDS]
+    others = [start for start in starts if start not in targets] if targets else []
+    return targets, [start for start in others if set(start.split(".")) & _CONTEXT_WORDS] or others
+
+
+def _refuse_other_numbers(tensors: dict[str, Tensor], shown: str) -> None:
+    """Quantised weights mean nothing without their scales."""
+    kinds = {
+        name: str(tensor.dtype).removeprefix("torch.")
+        for name, tensor in tensors.items()
+        if not tensor.is_floating_point() and not _NOT_ENCODER.search(name)
+    }
+    if kinds:
+        name, kind = next(iter(kinds.items()))
+        raise UserError(
+            f"{shown} is refused: {len(kinds)} of its tensors are not floating-point numbers, for example {name} "
+            f"({kind}). Give the weights before they were quantised."
+        )
+
+
+def _taken_for_granted(found: Found, config: Config) -> list[str]:
+    """What neither tensors nor files beside them say, in sentences."""
+    notes = []
+    if not config.format:
+        if found.spec.positions == "relative":
+            notes.append(
+                "How pixels were normalised, the file does not say: ImageNet's mean and deviation are used, as by "
+                "BEiT v2. (BEiT v1 had 0.5 and 0.5; a folder of Hugging Face says it.)"
+            )
+        elif found.format in (_UNKNOWN, _HUGGING_FACE):
+            notes.append(
+                "How pixels were normalised, the file does not say: ImageNet's mean and deviation are used. (Some of "
+                "timm's have 0.5 and 0.5; the config.json of a folder says it.)"
+            )
+        if "norm_pre.weight" in found.tensors:
+            notes.append(
+                "It has a norm before its blocks, like CLIP, whose activation and ε the file does not say: GELU and "
+                "1e-6 are used. A folder with a config.json says it."
+            )
+    return notes
 
 
 def _encoder_tensors(tensors: dict[str, Tensor], start: str) -> dict[str, Tensor]:
@@ -254,7 +297,7 @@ def _format(tensors: dict[str, Tensor], config: Config) -> str:
     if has(r"decoder_embed\.weight"):
         return "checkpoint of MAE, with decoder"
     if has(r"embeddings\.patch_embeddings"):
-        return "weights of Hugging Face transformers"
+        return _HUGGING_FACE
     if has(r"(^|\.)(rel_pos_bias|attn)\.relative_position_bias_table$"):
         return "checkpoint of data2vec-vision or BEiT"
     if has(r"masked_embed"):
@@ -263,7 +306,7 @@ def _format(tensors: dict[str, Tensor], config: Config) -> str:
         return "checkpoint of DINOv2's kind"
     if has(r"(^|\.)(teacher|student)\."):
         return "checkpoint of DINO's kind"
-    return "state dict of a vision transformer"
+    return _UNKNOWN
 
 
 def _compare(found: Found, shown: str, partial: bool) -> None:

@@ -9,8 +9,8 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
+import zlib
+from pathlib import Path, PosixPath
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,22 @@ from flexpredict.errors import UserError, in_a_line, printable
 
 # Archives that torch writes are not compressed at all. Some people compress them; weights hardly shrink by that.
 _MOST_EXPANSION = 20
-_MOST_ENTRIES = 1_000_000
+_MOST_ENTRIES = 200_000
 _LARGEST_SIDE = 2**31
+_PICKLE = 256 * 2**20  # what describes the tensors is never as long
 _INDEX = ".safetensors.index.json"
-# What training scripts put beside weights: their options, and numbers of numpy. None of it does anything.
+# What training scripts put beside weights: options, paths, and numbers of numpy. None of it does anything.
 _SCALAR: Any = np.float64(0).__reduce__()[0]
+_ARRAY: Any = np.zeros(1).__reduce__()[0]
 _INERT: list[Any] = [
     argparse.Namespace,
+    PosixPath,
+    np.ndarray,
     np.dtype,
     *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?")),
-    *((_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),  # its place in numpy 1 and 2
+    # Their places in numpy 1 and 2.
+    *((_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    *((_ARRAY, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
 ]
 
 
@@ -42,7 +48,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     elif _is_safetensors(path):
         tensors = _read_safetensors(path)
     else:
-        tensors = dict(_flatten(_unpickle(path)))
+        tensors = _flatten(_unpickle(path), path)
     if not tensors:
         raise UserError(f"{printable(str(path))} holds no tensors. Give a checkpoint of a vision transformer.")
     for name, tensor in tensors.items():
@@ -52,10 +58,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def _unpickle(path: Path) -> Any:
     shown = printable(str(path))
-    _refuse_bomb(path)
+    stored = _refuse_bombs(path)
     try:
         with torch.serialization.safe_globals(_INERT):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=stored)
     except pickle.UnpicklingError as error:
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
         if code:
@@ -73,29 +79,68 @@ def _unpickle(path: Path) -> Any:
         ) from error
 
 
-def _refuse_bomb(path: Path) -> None:
-    """An archive that is small outside and huge inside would fill the memory before anything can be checked."""
+def _refuse_bombs(path: Path) -> bool:
+    """Refuse what is small outside and huge inside: it would fill the memory before anything can be checked.
+
+    Whether it is an archive whose entries are stored as they are, and can be read where they lie.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return  # not an archive (older checkpoints are plain pickles), or a broken one, which torch will say
+        entries, pickled = _entries(path)
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError, RuntimeError):
+        # Not an archive (older checkpoints are plain pickles), or a broken one, which torch will say.
+        with path.open("rb") as file:
+            _refuse_bytes(file.read(_PICKLE), path)
+        return False
     inside, outside = sum(entry.file_size for entry in entries), path.stat().st_size
     if inside > _MOST_EXPANSION * outside or len(entries) > _MOST_ENTRIES:
         raise UserError(
             f"{printable(str(path))} is refused: {outside:,} bytes that would unpack to {inside:,} "
             f"({len(entries):,} entries) are no checkpoint but a zip bomb."
         )
+    _refuse_bytes(pickled, path)
+    return all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
 
 
-def _flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+def _entries(path: Path) -> tuple[list[zipfile.ZipInfo], bytes]:
+    """What is in an archive, and the beginning of its pickles, which say what the tensors are."""
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        pickled = b""
+        for entry in entries[:_MOST_ENTRIES]:
+            if entry.filename.endswith(".pkl"):
+                with archive.open(entry) as file:
+                    pickled += file.read(_PICKLE)
+    return entries, pickled
+
+
+def _refuse_bytes(pickled: bytes, path: Path) -> None:
+    """The one thing besides tensors that a few bytes of a harmless pickle can make as large as they like."""
+    if b"bytearray" in pickled:
+        raise UserError(
+            f"{printable(str(path))} is refused: besides tensors it makes a block of memory of any size (bytearray), "
+            "which no checkpoint needs."
+        )
+
+
+def _flatten(checkpoint: Any, path: Path) -> dict[str, Tensor]:
     """Tensors below dictionaries whose keys are words. Those of optimisers have numbers, and are of no use here."""
-    if isinstance(value, Tensor):
-        yield prefix, value
-    elif isinstance(value, dict) and depth < 8:
-        for key, entry in value.items():
-            if isinstance(key, str):
-                yield from _flatten(entry, f"{prefix}.{key}" if prefix else key, depth + 1)
+    tensors: dict[str, Tensor] = {}
+    waiting: list[tuple[str, Any]] = [("", checkpoint)]
+    for _ in range(_MOST_ENTRIES):
+        if not waiting:
+            return tensors
+        name, value = waiting.pop()
+        if isinstance(value, Tensor):
+            tensors[name] = value
+        elif isinstance(value, dict):
+            # In the order of the file, the last of which is taken first from the end.
+            entries = [
+                (f"{name}.{key}" if name else key, entry) for key, entry in value.items() if isinstance(key, str)
+            ]
+            waiting += reversed(entries)
+    raise UserError(
+        f"{printable(str(path))} is refused: it holds more than {_MOST_ENTRIES:,} entries, in each other."
+    )
 
 
 def _check(name: str, tensor: Tensor, path: Path) -> None:
