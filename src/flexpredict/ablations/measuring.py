@@ -23,13 +23,14 @@ class Data:
     """Labelled images to fit and to test on, and the shares of labels to fit with."""
 
     train: ImageSource
-    test: ImageSource
+    test: ImageSource | None = None  # not needed for norms
     labels: tuple[float, ...] = (0.01, 1.0)
     subsets: int = 5
 
 
 def accuracies(run: ArmRun, data: Data) -> dict[str, float]:
     """Of the linear probes, in per cent. Kept beside the run, and computed again only for other weights or data."""
+    assert data.test is not None
     kept = run.folder / "probe.json"
     encoder = open_encoder(run.folder)
     wanted = {

@@ -87,7 +87,29 @@ def as_markdown(lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (lines[0], rule, *lines[1:])) + "\n"
 
 
-def as_csv(study: Study, rows: list[Row], seeds: Sequence[int]) -> str:
+def as_csv(study: Study, rows: list[Row]) -> str:
+    """The table: one line an arm, with each mean, half its 95 % interval, and the paired difference likewise."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = list(rows[0].numbers)
+    columns = ("", ", half interval", ", difference", ", difference, half interval")
+    writer.writerow(["study", "arm", *(f"{name}{column}" for name in names for column in columns), "paper"])
+    for row in rows:
+        cells = [
+            _cell(value)
+            for name in names
+            for estimate in (row.numbers[name], row.differences[name])
+            for value in (estimate.mean, estimate.half)
+        ]
+        writer.writerow([study.name, row.arm.name, *cells, _cell(row.arm.paper)])
+    return text.getvalue()
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def seeds_as_csv(study: Study, rows: list[Row], seeds: Sequence[int]) -> str:
     """One line a seed and arm, for those who want to compute something else."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

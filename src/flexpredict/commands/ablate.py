@@ -10,6 +10,7 @@ from flexpredict import demo
 from flexpredict.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.ablations.studies import LEVELS, find_studies
 from flexpredict.errors import UserError
+from flexpredict.position_options import Positions
 from flexpredict.training.recipe_parser import add_recipe, friendly_errors, instantiate
 
 _DESCRIPTION = """\
@@ -43,23 +44,21 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--dry_run", action="store_true", help="show the plan and how long it would take")
     add_recipe(parser)
     if _at_demo_size(arguments):
-        parser.set_defaults(_demo_recipe())
+        parser.set_defaults(_demo_recipe(arguments))
     with friendly_errors("ablate"):
         namespace = parser.parse_args(arguments)
         recipe = instantiate(parser, namespace)
+    _refuse_positions(recipe.positions)
     base: dict[str, Any] = {
         name: value for name, value in dataclasses.asdict(recipe).items() if name not in ("positions", "seed")
     }
     if recipe.data is None:
         raise UserError("Name the images to pre-train on with --data: a folder, or 'scenes' for the built-in ones.")
-    test = namespace.test or default_test(recipe.data)
-    if test is None:
-        raise UserError("Name labelled images to test on with --test; only the built-in scenes have their own.")
     done = ablate(
         Ablation(
             find_studies(namespace.study, tuple(namespace.levels), namespace.l1_weight),
             base,
-            test,
+            namespace.test or default_test(recipe.data),
             tuple(range(recipe.seed, recipe.seed + namespace.seeds)),
             namespace.out,
             tuple(namespace.labels),
@@ -73,14 +72,41 @@ def run(arguments: list[str]) -> int:
 def _at_demo_size(arguments: list[str]) -> bool:
     """The scenes without a recipe or a model of one's own: as `flexpredict demo` trains on them."""
     words = [argument.split("=")[0] for argument in arguments]
-    scenes = any(argument.startswith(("scenes", "--data=scenes")) for argument in arguments)
+    scenes = _given("--data", arguments).startswith("scenes")
     return scenes and "--config" not in words and "--model" not in words
 
 
-def _demo_recipe() -> dict[str, Any]:
+def _given(option: str, arguments: list[str]) -> str:
+    """What a command line says for an option, before it is parsed."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if argument == option:
+            return following
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
+    return ""
+
+
+def _refuse_positions(positions: Positions) -> None:
+    """Each arm has its own. Kind and level are in every recipe and may be there, for nothing."""
+    usual = Positions(positions.kind, positions.noise_std, positions.noise_to_signal)
+    changed = [field.name for field in dataclasses.fields(Positions) if _differs(field.name, positions, usual)]
+    if changed:
+        raise UserError(
+            f"positions.{changed[0]} is given, and positions are what ablations vary: each arm has its own. Leave it "
+            "out; noise levels are given by --levels."
+        )
+
+
+def _differs(name: str, one: Positions, other: Positions) -> bool:
+    return bool(getattr(one, name) != getattr(other, name))
+
+
+def _demo_recipe(arguments: list[str]) -> dict[str, Any]:
     values = demo.recipe_values("StoP", demo.STEPS, seed=0)
     flat: dict[str, Any] = {}
     for name, value in values.items():
+        if name == "predictor" and _given("--method", arguments) == "data2vec":
+            continue  # it has none
         if name in ("optimizer", "predictor"):
             flat |= {f"{name}.{inner}": entry for inner, entry in value.items()}
         elif name not in ("positions", "seed", "data"):

@@ -11,12 +11,12 @@ import torch
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.masking.blocks import Size
 from flexpredict.masking.heap import check_heap, sample_heap
-from flexpredict.masking.masks import Kind, Masking, Masks
+from flexpredict.masking.masks import Kind, Masking, Masks, patches_of_cells
 from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
 from flexpredict.masking.published import check_published, sample_published
 from flexpredict.masking.random import check_random, sample_random
 
-__all__ = ["Masking", "Masks", "check_masking", "sample_masks"]
+__all__ = ["Masking", "Masks", "check_masking", "patches_of_cells", "sample_masks"]
 
 _SAMPLERS = {
     "multiblock": sample_multiblock,
@@ -36,12 +36,15 @@ def sample_masks(masking: Masking, grid: Size, key: int, batch: int) -> Masks:
     masking = masking.settled()
     assert masking.kind
     rows = torch.arange(batch * masking.contexts_per_image)
-    context, targets = _SAMPLERS[masking.kind](masking, grid, key, rows)
+    context, targets = _SAMPLERS[masking.kind](masking, _cells(masking, grid), key, rows)
     sets = (batch, masking.contexts_per_image)
-    return Masks(
+    masks = Masks(
         torch.from_numpy(context).view(*sets, *context.shape[1:]),
         torch.from_numpy(targets).view(*sets, *targets.shape[1:]),
     )
+    if masking.cell == 1:
+        return masks
+    return Masks(*(patches_of_cells(part, masking.cell, grid) for part in (masks.context, masks.targets)))
 
 
 def check_masking(masking: Masking, grid: Size) -> None:
@@ -53,7 +56,7 @@ def check_masking(masking: Masking, grid: Size) -> None:
             f"masking.kind={masking.kind} is not known; choose one of {', '.join(get_args(Kind))}."
             + did_you_mean(masking.kind, _SAMPLERS)
         )
-    for name in ("targets", "contexts_per_image"):
+    for name in ("targets", "contexts_per_image", "cell"):
         if getattr(masking, name) < 1:
             raise UserError(f"masking.{name}={getattr(masking, name)} must be at least 1.")
     for name, most in (("target_scale", 1.0), ("context_scale", 1.0), ("target_aspect", float("inf"))):
@@ -69,4 +72,14 @@ def check_masking(masking: Masking, grid: Size) -> None:
             raise UserError(f"masking.{name}={getattr(masking, name):g} must be a share: at least 0, less than 1.")
     if min(grid) < 1:
         raise UserError(f"A grid of {grid[0]}x{grid[1]} patches has no patches: the images are smaller than a patch.")
-    _CHECKS[masking.kind](masking, grid)
+    if grid[0] % masking.cell or grid[1] % masking.cell:
+        raise UserError(
+            f"masking.cell={masking.cell} does not divide a grid of {grid[0]}x{grid[1]} patches. Use another, or an "
+            "image_size that makes the grid a multiple of it."
+        )
+    _CHECKS[masking.kind](masking, _cells(masking, grid))
+
+
+def _cells(masking: Masking, grid: Size) -> Size:
+    """The grid that masks are drawn on."""
+    return grid[0] // masking.cell, grid[1] // masking.cell

@@ -28,6 +28,8 @@ class Masking:
         mask_ratio: Share of the patches that are targets; by default MAE's 0.75 for `random`, data2vec's 0.6 for
             `blocks`, which are the only two to use it.
         contexts_per_image: Contexts drawn from each image: more predictions for one pass of the target encoder.
+        cell: Side in patches of the squares that masks are made of. With 2, four patches are hidden or seen together,
+            as they are where targets have half the resolution.
     """
 
     kind: Kind | None = None
@@ -38,6 +40,7 @@ class Masking:
     min_context: float = 0.25
     mask_ratio: float | None = None
     contexts_per_image: int = 1
+    cell: int = 1
 
     def settled(self, kind: Kind = "multiblock") -> "Masking":
         """The same with nothing left open; kind: that of the method."""
@@ -49,6 +52,15 @@ class Masking:
         """How many of so many patches are targets, where mask_ratio decides it."""
         assert self.mask_ratio is not None
         return patches - round(patches * (1 - self.mask_ratio))
+
+
+def patches_of_cells(cells: Tensor, side: int, grid: tuple[int, int]) -> Tensor:
+    """Indices on the grid of all patches of these cells, ascending: ... N -> ... (N·side²)."""
+    rows, columns = cells // (grid[1] // side), cells % (grid[1] // side)
+    corners = rows * side * grid[1] + columns * side
+    inside = torch.arange(side, device=cells.device)
+    offsets = (inside[:, None] * grid[1] + inside).flatten()
+    return (corners.unsqueeze(-1) + offsets).flatten(-2).sort(dim=-1).values
 
 
 @dataclass(frozen=True, eq=False)

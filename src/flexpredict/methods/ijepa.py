@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.encoder import Encoder
+from flexpredict.masking import patches_of_cells
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
 from flexpredict.partial_block import pick
 from flexpredict.positions import Grid
@@ -48,7 +49,7 @@ class IJEPA(Method):
         context, targets = context.flatten(0, 1), targets.flatten(0, 1)
         grid = self.context_encoder.grid_of(images)
         if self.cell > 1:
-            context = _patches_of_cells(context, self.cell, grid)
+            context = patches_of_cells(context, self.cell, grid)
         features = self.context_encoder(images, keep=context)
         streams = None if keys is None else keys.flatten()
         predictions = self.predictor(features, context, targets, streams, grid, self.cell)
@@ -95,12 +96,3 @@ class IJEPA(Method):
 def cell_side(resolution: TargetResolution) -> int:
     """Side in patches of what is predicted."""
     return 1 if resolution == "full" else 2
-
-
-def _patches_of_cells(cells: Tensor, side: int, grid: Grid) -> Tensor:
-    """Indices on the grid of all patches of these cells, ascending within each row: B N -> B (N·side²)."""
-    rows, columns = cells // (grid[1] // side), cells % (grid[1] // side)
-    corners = rows * side * grid[1] + columns * side
-    inside = torch.arange(side, device=cells.device)
-    offsets = (inside[:, None] * grid[1] + inside).flatten()
-    return (corners.unsqueeze(-1) + offsets).flatten(1).sort(dim=1).values

@@ -73,7 +73,7 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """The resolved recipe as plain values, for config.yaml."""
-        described: dict[str, Any] = _plain(dataclasses.asdict(self.recipe))
+        described: dict[str, Any] = plain_values(dataclasses.asdict(self.recipe))
         return described
 
 
@@ -116,6 +116,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     resolved = dataclasses.replace(
         recipe,
         model=model,
+        class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
         image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
         augmentation=augmentation_of(recipe),
@@ -142,7 +143,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
             image_size=image_size,
             patch_size=patch_size,
             positions=recipe.encoder_positions,
-            class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
+            class_token=resolved.class_token,
             options=recipe.model_options,
         ),
     )
@@ -194,10 +195,10 @@ def default_precision(accelerator: str) -> Literal["32-true", "bf16-mixed"]:
     return "bf16-mixed" if on_cuda and torch.cuda.is_bf16_supported() else "32-true"
 
 
-def _plain(value: Any) -> Any:
-    """Tuples to lists, as YAML has no tuples."""
+def plain_values(value: Any) -> Any:
+    """As YAML can say it: lists for tuples."""
     if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
+        return {name: plain_values(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [plain_values(entry) for entry in value]
     return value
