@@ -107,7 +107,7 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
             _load_encoder(encoder, tensors, initial)
     own = {name: tensor for name, tensor in model.state_dict().items() if name.split(".")[0] not in _ENCODERS}
     if not initial.rest:
-        return [f"{initial.name} has an encoder only: the rest of the model ({len(own)} tensors) is new."]
+        return [f"The encoder alone is taken from there: the rest of the model ({len(own)} tensors) is new."]
     # Parameters that only some kinds of noise have are new where the weights come from another kind.
     optional = {name for name in own if ".stochastic." in name}
     rest = {name: _resized(tensor, own.get(name), model, initial) for name, tensor in initial.rest.items()}

@@ -9,6 +9,7 @@ from jsonargparse import ArgumentParser
 from flexpredict import demo
 from flexpredict.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.ablations.studies import LEVELS, find_studies
+from flexpredict.commands.pretrain import several_data
 from flexpredict.errors import UserError
 from flexpredict.position_options import Positions
 from flexpredict.training.recipe_parser import add_recipe, friendly_errors, instantiate
@@ -46,7 +47,7 @@ def run(arguments: list[str]) -> int:
     if _at_demo_size(arguments):
         parser.set_defaults(_demo_recipe(arguments))
     with friendly_errors("ablate"):
-        namespace = parser.parse_args(arguments)
+        namespace = parser.parse_args(several_data(arguments))
         recipe = instantiate(parser, namespace)
     _refuse_positions(recipe.positions)
     base: dict[str, Any] = {

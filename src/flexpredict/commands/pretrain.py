@@ -24,7 +24,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     add_recipe(parser)
     with friendly_errors():
-        arguments = _several_data(arguments)
+        arguments = several_data(arguments)
         namespace = parser.parse_args(arguments)
         if namespace.resume:
             # The run's own recipe is what all options default to; those given must then agree with it.
@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> int:
     return 0 if outcome.finished else 130
 
 
-def _several_data(arguments: list[str]) -> list[str]:
+def several_data(arguments: list[str]) -> list[str]:
     """`--data A B` is written `--data ["A", "B"]` for the parser of recipes."""
     if "--data" not in arguments:
         return arguments

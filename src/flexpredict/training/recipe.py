@@ -76,8 +76,8 @@ class Recipe:
         class_token: keep the class token of models that have one (the paper's have none).
         model_options: further arguments of timm's constructor, for example {embed_dim: 96, depth: 4}.
         positions: where the tokens are.
-        encoder_positions: positions of the encoder, 'sincos' or 'learned' (by default learned where positions.kind
-            is, else sin-cos).
+        encoder_positions: positions of the encoder: 'sincos', 'learned', or BEiT's 'relative' (by default relative
+            for models of BEiT's kind, learned where positions.kind is, else sin-cos).
         predictor: size of the predictor; mae: of the decoder (data2vec has none).
         masking: which patches are seen and which are predicted.
         target_resolution: ijepa: predict features of patches ('full'), or of cells of 2x2 patches, resized by
@@ -92,7 +92,9 @@ class Recipe:
         batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
         accumulate: parts in which a device works through its share of the batch, to save memory.
         optimizer: AdamW and its schedules.
-        init_from: start from the weights of another run (a run folder); the optimiser and step count start afresh.
+        init_from: start from other weights: a run folder, a checkpoint of I-JEPA, StoP, MAE, DINO and others,
+            timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
+            and the optimiser and step count start afresh.
         seed: initial weights, order of data, crops, masks and noise are all functions of it.
         precision: '32-true' or 'bf16-mixed' (by default bf16 on a GPU that has it).
         compile: compile the model with torch.compile.
