@@ -130,7 +130,7 @@ def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[st
     assert ablate(asked(tmp_path, "table6"), console=console)
     out = tmp_path / "table6"
     lines = (out / "table.md").read_text().splitlines()
-    assert lines[0].startswith("| arm | linear, 50 % labels | difference | linear, 100 % labels | difference | paper")
+    assert lines[0].startswith("| arm | linear, 50 % labels | diff. | linear, 100 % labels | diff. | paper")
     assert [line.split(" | ")[0] for line in lines[2:5]] == ["| sin-cos", "| learned", "| StoP"]
     assert "54.3" in lines[2] and "+3.5" in lines[4]
     with (out / "table.csv").open(newline="") as file:

@@ -62,9 +62,9 @@ def table(study: Study, rows: list[Row]) -> list[list[str]]:
     digits = 2 if study.form == "norms" else 1
     names = list(rows[0].numbers)
     has_paper = any(row.arm.paper is not None for row in rows)
-    headings = ["arm", *(heading for name in names for heading in (name, "difference"))]
+    headings = ["arm", *(heading for name in names for heading in (name, "diff."))]
     if has_paper:
-        headings += ["paper, linear 1 %", "difference"]
+        headings += ["paper, linear 1 %", "diff."]
     lines = [headings]
     for number, row in enumerate(rows):
         cells = [row.arm.name]
