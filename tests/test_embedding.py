@@ -92,7 +92,7 @@ def test_the_three_formats_hold_the_same(tmp_path: Path) -> None:
         assert set(file.keys()) == set(found)
         assert json.loads(file.metadata()["flexpredict"])["grid"] == [4, 4]
         for name, arrays in found.items():
-            beside = tmp_path / ("b.npy" if name == "features" else f"b.{name}.npy")
+            beside = tmp_path / ("b.npy" if name == "features" else f"b.npy.{name}.npy")
             arrays += [np.load(beside, mmap_mode="r"), file.get_tensor(name)]
     for name, (first, *others) in found.items():
         assert all(np.array_equal(first, other) and first.dtype == other.dtype for other in others), name

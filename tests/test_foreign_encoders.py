@@ -386,7 +386,7 @@ def test_an_encoder_file_is_the_target_encoder_and_has_no_other(run: Path, tmp_p
     with pytest.raises(UserError, match="context encoder is in the checkpoints of a run"):
         open_encoder(file, which="context")
     (tmp_path / "no_run").mkdir()
-    with pytest.raises(UserError, match="not a readable encoder file"):
+    with pytest.raises(UserError, match="neither a run folder nor"):
         open_encoder(tmp_path / "no_run")
 
 
