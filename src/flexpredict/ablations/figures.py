@@ -1,5 +1,6 @@
 """Figures of the studies in the paper's form, with its numbers beside ours where it gives them."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def _points(study: Study, rows: list[Row]) -> Any:
     names = list(rows[0].numbers)
     papers = [row.arm.paper for row in rows]
     panels = len(names) + any(paper is not None for paper in papers)
-    figure, axes = pyplot.subplots(1, panels, figsize=(3.3 * panels + 0.6, 3.4), squeeze=False)
-    labels = [row.arm.name.replace(", ", ",\n").replace(" ", "\n", 1) for row in rows]
+    figure, axes = pyplot.subplots(1, panels, figsize=(max(3.3, 0.8 * len(rows)) * panels + 0.6, 3.6), squeeze=False)
+    labels = [textwrap.fill(row.arm.name, 10, break_long_words=False) for row in rows]
     places = list(range(len(rows)))
     for axis, name in zip(axes[0], names, strict=False):
         estimates = [row.numbers[name] for row in rows]
