@@ -12,10 +12,10 @@ from matplotlib import pyplot
 
 from flexpredict.ablations.studies import Study
 from flexpredict.ablations.summary import Estimate, Row
+from flexpredict.analysis.output import COLOURS
 from flexpredict.files import write_atomically
 
-# Okabe and Ito's colours, which can be told apart without seeing red and green.
-_OURS, _OTHER, _PAPER = "#0072B2", "#D55E00", "#999999"
+_OURS, _OTHER, _PAPER = COLOURS[0], COLOURS[1], "#999999"
 
 
 def draw(study: Study, rows: list[Row], seeds: int, path: Path) -> None:

@@ -15,6 +15,7 @@ from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.evaluation.encoders import FrozenEncoder, Layer, Pooling
 from flexpredict.randomness import stream_key
 from flexpredict.timm_parts import timm
+from flexpredict.weights.config_file import pair
 
 
 class ForeignEncoder(FrozenEncoder):
@@ -134,8 +135,8 @@ class HuggingFaceEncoder(ForeignEncoder):
             what,
             config.hidden_size,
             config.num_hidden_layers,
-            _pair(config.patch_size),
-            _pair(config.image_size),
+            pair(config.patch_size),
+            pair(config.image_size),
             "mean" if averages else "class",
             mean,
             std,
@@ -284,7 +285,3 @@ def _options(name: str, rest: str, usual: dict[str, str]) -> tuple[str, dict[str
             near = did_you_mean(key, usual)
             raise UserError(f"'{key}' in {name} is not an option.{near} Options: {', '.join(usual)}.")
     return model, usual | options
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))

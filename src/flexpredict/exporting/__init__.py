@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from flexpredict.encoder import check_patches
-from flexpredict.errors import UserError, did_you_mean
+from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.evaluation.encoders import FrozenEncoder, ViTEncoder
 from flexpredict.exporting.card_results import Measured, collect_results
 from flexpredict.exporting.format import Format
@@ -102,10 +102,10 @@ def _compare(encoder: ViTEncoder, kind: Format, path: Path, form: str) -> Differ
     try:
         return verify(encoder, kind.read(encoder, path), f"a {form} export")
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
-        reason = " ".join(str(error).split())[:400]
         raise UserError(
-            f"{encoder.what} could not be read back by {kind.library} from what was written ({reason}). Nothing is "
-            "left of it; choose another --format, or another version of the library."
+            f"{encoder.what} could not be read back by {kind.library} from what was written "
+            f"({in_a_line(error)}). Nothing is left of it; choose another --format, or another version of the "
+            "library."
         ) from error
 
 

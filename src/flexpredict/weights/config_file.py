@@ -79,7 +79,7 @@ def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
         kind,
         int(values.get("num_attention_heads", 12)),  # transformers leaves out what is as usual in some versions
         values.get("decoder_num_attention_heads"),
-        _pair(values.get("image_size", 224)),
+        pair(values.get("image_size", 224)),
         float(values.get("layer_norm_eps", 1e-6 if kind in ("ijepa", "dinov2", "dinov2_with_registers") else 1e-12)),
         kind in ("data2vec-vision", "beit") and bool(values.get("use_mean_pooling", True)),
         tuple(pixels.get("image_mean") or MEAN),
@@ -97,7 +97,7 @@ def _timm(values: dict[str, Any]) -> Config:
         f"timm's {architecture}",
         "timm",
         facts.heads,
-        image_size=_pair(arguments.get("img_size") or pixels["input_size"][1:]),
+        image_size=pair(arguments.get("img_size") or pixels["input_size"][1:]),
         norm_eps=facts.norm_eps,
         mean=tuple(pixels.get("mean", MEAN)),
         std=tuple(pixels.get("std", STD)),
@@ -106,7 +106,8 @@ def _timm(values: dict[str, Any]) -> Config:
     )
 
 
-def _pair(size: Any) -> tuple[int, int]:
+def pair(size: Any) -> tuple[int, int]:
+    """Height and width, of one number or of two."""
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 

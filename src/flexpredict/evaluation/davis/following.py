@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.evaluation.davis.index_masks import Mask
 from flexpredict.evaluation.davis.label_maps import to_grid, to_mask
 from flexpredict.evaluation.davis.propagation import Propagation, propagate
@@ -44,7 +44,7 @@ def check_encoder(encoder: FrozenEncoder, size: tuple[int, int]) -> None:
         with torch.inference_mode():
             patches = encoder.layers(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))[-1].patches
     except (RuntimeError, ValueError, AssertionError) as error:  # what the libraries below raise over shapes
-        reason = " ".join(str(error).split())[:300]
+        reason = in_a_line(error, 300)
         raise UserError(
             f"{encoder.what} cannot encode RGB frames of {size[0]}x{size[1]} pixels: {reason} It must take 3 "
             f"channels and frames of any size; if only the size is wrong, choose another --height than {min(size)}."
