@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flexpredict import demo
-from flexpredict.encoder_file import load_encoder
 from flexpredict.pretraining import run
+from flexpredict.runs.encoder_file import load_encoder
 from flexpredict.training.recipe_parser import make_recipe
 
 TRIAL_STEPS = 120

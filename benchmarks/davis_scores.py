@@ -22,7 +22,7 @@ from rich import box
 from rich.table import Table
 from scipy import ndimage  # type: ignore[import-untyped]
 
-from flexpredict.data.scenes import draw_videos
+from flexpredict.data.scenes.scenes import draw_videos
 from flexpredict.evaluation.davis.contour_accuracy import contour_accuracy
 from flexpredict.evaluation.davis.region_similarity import region_similarity
 

@@ -23,7 +23,7 @@ from PIL import Image
 from rich import box
 from rich.table import Table
 
-from flexpredict.data.scenes import draw_scenes
+from flexpredict.data.scenes.scenes import draw_scenes
 
 _PICTURES = 100
 _PER_FOLDER = 1000
@@ -35,7 +35,7 @@ import sys, time
 from pathlib import Path
 from flexpredict.data.augmentation import PRESETS
 from flexpredict.data.loader import training_batches
-from flexpredict.data.sources import open_source
+from flexpredict.data.sources.opening import open_source
 started = time.perf_counter()
 source = open_source(sys.argv[1])
 listed = time.perf_counter() - started

@@ -36,10 +36,10 @@ from rich.table import Table
 from straightforward import Straightforward
 from torch import Tensor
 
-from flexpredict.encoder import build_encoder
 from flexpredict.masking import Masking, Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.predictor import Positions, Predictor
+from flexpredict.model.encoder import build_encoder
+from flexpredict.model.predictor import Positions, Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.training.loop import parameter_groups
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from flexpredict.data.scenes import draw_scenes
+from flexpredict.data.scenes.scenes import draw_scenes
 from flexpredict.masking import Masking, sample_masks
-from flexpredict.positions import noise_std_at_start, sincos_positions
+from flexpredict.model.positions import noise_std_at_start, sincos_positions
 from flexpredict.randomness import normal, sample_keys
 
 SIZE, GRID, SCENES, GAP, CAPTION = 128, (8, 8), 7, 6, 26

@@ -10,8 +10,8 @@ import webdataset
 from PIL import Image
 
 from flexpredict.data.augmentation import PRESETS, draw_crops
-from flexpredict.data.sources import ImageSource
-from flexpredict.data.streams import ImageStream, Record
+from flexpredict.data.sources.opening import ImageSource
+from flexpredict.data.sources.streams import ImageStream, Record
 from flexpredict.randomness import sample_keys, uniform
 
 CLASSES = ("ant", "bee", "cat")

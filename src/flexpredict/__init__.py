@@ -4,18 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flexpredict.encoder_file import load_encoder
-    from flexpredict.evaluation.encoders import open_encoder as load
-    from flexpredict.positions import StochasticPositions
+    from flexpredict.encoders.frozen import open_encoder as load
+    from flexpredict.model.positions import StochasticPositions
     from flexpredict.pretraining import pretrain
+    from flexpredict.runs.encoder_file import load_encoder
 
 __version__ = "0.1.0"
 __all__ = ["StochasticPositions", "load", "load_encoder", "pretrain"]
 
 _HOMES = {
-    "StochasticPositions": ("flexpredict.positions", "StochasticPositions"),
-    "load": ("flexpredict.evaluation.encoders", "open_encoder"),
-    "load_encoder": ("flexpredict.encoder_file", "load_encoder"),
+    "StochasticPositions": ("flexpredict.model.positions", "StochasticPositions"),
+    "load": ("flexpredict.encoders.frozen", "open_encoder"),
+    "load_encoder": ("flexpredict.runs.encoder_file", "load_encoder"),
     "pretrain": ("flexpredict.pretraining", "pretrain"),
 }
 

@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from flexpredict.data.scenes import draw_scenes, nearest_bins
-from flexpredict.data.sources import ArraySource
-from flexpredict.encoder import Encoder
-from flexpredict.encoder_file import load_encoder
-from flexpredict.evaluation.encoders import ViTEncoder
-from flexpredict.evaluation.features import extract_features
+from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
+from flexpredict.data.sources.opening import ArraySource
+from flexpredict.encoders.frozen import ViTEncoder
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.subsets import label_subset
+from flexpredict.features.extraction import extract_features
 from flexpredict.files import write_text_atomically
+from flexpredict.model.encoder import Encoder
 from flexpredict.pretraining import run
 from flexpredict.progress import duration
+from flexpredict.runs.encoder_file import load_encoder
 from flexpredict.training.plan import make_plan
 from flexpredict.training.recipe import Recipe
 from flexpredict.training.recipe_parser import make_recipe

@@ -10,21 +10,21 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Column, Table
 
-from flexpredict.data.identity import identity
-from flexpredict.data.sources import ImageSource, ImageStream, is_stream, open_images
+from flexpredict.data.sources.identity import identity
+from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
+from flexpredict.encoders.starting_weights import InitialWeights, adopted, initial_weights, start_from
 from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.report import write_report
-from flexpredict.starting_weights import InitialWeights, adopted, initial_weights, start_from
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.recipe_parser import make_recipe, merge
-from flexpredict.training.run_folder import RunFolder
 
 
 def pretrain(

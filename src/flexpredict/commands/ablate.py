@@ -7,11 +7,11 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from flexpredict import demo
-from flexpredict.ablations.ablating import Ablation, ablate, default_test
-from flexpredict.ablations.studies import LEVELS, find_studies
 from flexpredict.commands.pretrain import several_data
 from flexpredict.errors import UserError
-from flexpredict.position_options import Positions
+from flexpredict.model.position_noise import Positions
+from flexpredict.studies.ablations.ablating import Ablation, ablate, default_test
+from flexpredict.studies.ablations.studies import LEVELS, find_studies
 from flexpredict.training.recipe_parser import add_recipe, friendly_errors, instantiate
 
 _DESCRIPTION = """\

@@ -6,15 +6,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict.analysis.blur import draw_blur
-from flexpredict.analysis.norms import draw_norms
-from flexpredict.analysis.opening import open_model
-from flexpredict.analysis.output import Analysis
-from flexpredict.analysis.positions import draw_positions
-from flexpredict.analysis.predictions import draw_predictions
-from flexpredict.analysis.proposition1 import draw_proposition1
 from flexpredict.commands import SOURCE, command_parser
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.studies.analyses.blur import draw_blur
+from flexpredict.studies.analyses.norms import draw_norms
+from flexpredict.studies.analyses.opening import open_model
+from flexpredict.studies.analyses.output import Analysis
+from flexpredict.studies.analyses.positions import draw_positions
+from flexpredict.studies.analyses.predictions import draw_predictions
+from flexpredict.studies.analyses.proposition1 import draw_proposition1
 
 _USAGE = """\
 usage: flexpredict analyze FIGURE RUN ... --out FOLDER [OPTIONS]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flexpredict.commands import SOURCE, command_parser
 from flexpredict.commands.evaluation_options import add_encoder, add_extraction, extraction, started
-from flexpredict.embedding import embed
+from flexpredict.features.embedding import embed
 
 
 def run(arguments: list[str]) -> int:

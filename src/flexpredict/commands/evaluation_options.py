@@ -8,11 +8,11 @@ from pathlib import Path
 from lightning_fabric import Fabric
 from rich.console import Console
 
+from flexpredict.encoders.frozen import FrozenEncoder, open_encoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import FrozenEncoder, open_encoder
-from flexpredict.evaluation.features import Extraction
 from flexpredict.evaluation.probe import Probing, table_rows
 from flexpredict.evaluation.results import Result, append_to_table, print_numbers, read_table, write_result
+from flexpredict.features.extraction import Extraction
 from flexpredict.training.engine import launch_fabric
 from flexpredict.training.recipe import parse_image_sizes
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from flexpredict.commands import SOURCE
 from flexpredict.commands.evaluation_options import add_encoder_name, introduce, opened
-from flexpredict.data.sources import open_source
+from flexpredict.data.sources.opening import open_source
 from flexpredict.evaluation.finetuning import Finetuning, finetune
 from flexpredict.evaluation.results import append_to_table, read_table
 from flexpredict.training.recipe_parser import friendly_errors

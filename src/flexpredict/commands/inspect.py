@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flexpredict.commands import SOURCE, command_parser
 from flexpredict.data.augmentation import PRESETS
-from flexpredict.inspection import inspect
+from flexpredict.prepare.inspection import inspect
 from flexpredict.training.recipe import parse_image_sizes
 
 

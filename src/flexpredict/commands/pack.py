@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from flexpredict.commands import SOURCE, command_parser
-from flexpredict.data.manifest import verify
+from flexpredict.data.sources.manifest import verify
 from flexpredict.errors import UserError
-from flexpredict.packing import pack
+from flexpredict.prepare.packing import pack
 
 
 def run(arguments: list[str]) -> int:

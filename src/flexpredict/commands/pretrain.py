@@ -6,8 +6,8 @@ from pathlib import Path
 from jsonargparse import ArgumentParser
 
 from flexpredict import pretraining
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.recipe_parser import add_recipe, friendly_errors, instantiate
-from flexpredict.training.run_folder import RunFolder
 
 
 def run(arguments: list[str]) -> int:

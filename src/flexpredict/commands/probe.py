@@ -11,7 +11,7 @@ from flexpredict.commands.evaluation_options import (
     probing,
     publish,
 )
-from flexpredict.data.sources import open_source
+from flexpredict.data.sources.opening import open_source
 from flexpredict.evaluation.probe import probe
 
 

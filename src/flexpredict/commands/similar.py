@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flexpredict.commands import SOURCE, command_parser
 from flexpredict.commands.evaluation_options import add_encoder, add_extraction, extraction, started
-from flexpredict.embedding import similar
+from flexpredict.features.embedding import similar
 
 
 def run(arguments: list[str]) -> int:

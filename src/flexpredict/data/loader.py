@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 from flexpredict.data import now_reading
 from flexpredict.data.augmentation import PRESETS, Augmentation, blur_and_grey, draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.image_source import ImageSource
-from flexpredict.data.streams import Place
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.streams import Place
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, shuffled, stream_key
 

@@ -8,10 +8,10 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from flexpredict.data.augmentation import Augmentation, blur_and_grey, draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.encoded_images import decode_row
 from flexpredict.data.loader import Batch, Batches, Size, keys_by_epoch, rank_share, size_of_step
 from flexpredict.data.now_reading import now_reading
-from flexpredict.data.streams import ImageStream, Place, Taken, consume
+from flexpredict.data.sources.encoded_images import decode_row
+from flexpredict.data.sources.streams import ImageStream, Place, Taken, consume
 from flexpredict.errors import UserError
 
 Places = Mapping[int, Place]  # by consumer

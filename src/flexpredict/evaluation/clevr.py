@@ -11,15 +11,15 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
-from flexpredict.data.folders import FolderSource
-from flexpredict.data.image_source import ArraySource, ImageSource
-from flexpredict.data.listing import NamesBuilder
-from flexpredict.data.scenes import draw_scenes, nearest_bins
+from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
+from flexpredict.data.sources.folders import FolderSource
+from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.listing import NamesBuilder
+from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import FrozenEncoder
-from flexpredict.evaluation.features import Extraction
 from flexpredict.evaluation.probe import Probing, probe
 from flexpredict.evaluation.results import Result
+from flexpredict.features.extraction import Extraction
 
 Task = Literal["count", "dist"]
 TASKS: tuple[Task, ...] = ("count", "dist")

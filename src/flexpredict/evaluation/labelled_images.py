@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from flexpredict.data.image_source import ImageSource
-from flexpredict.data.subset_source import SubsetSource
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.evaluation.subsets import label_subset
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from flexpredict.data.augmentation import PRESETS, draw_crops
-from flexpredict.data.sources import ImageSource
-from flexpredict.encoder import Encoder
-from flexpredict.evaluation.encoders import ViTEncoder
+from flexpredict.data.sources.opening import ImageSource
+from flexpredict.encoders.frozen import ViTEncoder
 from flexpredict.evaluation.knn import knn_accuracy
+from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import permutation, stream_key
 
 _MOST_IMAGES = 2_500

@@ -7,13 +7,13 @@ from pathlib import Path
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from flexpredict.data.image_source import ImageSource
-from flexpredict.data.sources import open_source
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.opening import open_source
+from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import FrozenEncoder
-from flexpredict.evaluation.features import Extraction
 from flexpredict.evaluation.probe import Probing, checked, probe
 from flexpredict.evaluation.results import Result
+from flexpredict.features.extraction import Extraction
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.masking.blocks import (
+from flexpredict.masking.masks import Masking
+from flexpredict.masking.rectangles import (
     Mask,
     Numbers,
     Patches,
@@ -23,7 +24,6 @@ from flexpredict.masking.blocks import (
     take_out,
     value_at,
 )
-from flexpredict.masking.masks import Masking
 from flexpredict.randomness import stream_key
 
 # Values a scale or an aspect can take: the two together make 1024 shapes, finer than whole patches can show.

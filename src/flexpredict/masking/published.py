@@ -11,7 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.masking.blocks import (
+from flexpredict.masking.masks import Masking
+from flexpredict.masking.rectangles import (
     Patches,
     Size,
     keep_highest,
@@ -21,7 +22,6 @@ from flexpredict.masking.blocks import (
     take_out,
     value_at,
 )
-from flexpredict.masking.masks import Masking
 from flexpredict.randomness import stream_key
 
 # A block must have more patches than this, whatever the grid.

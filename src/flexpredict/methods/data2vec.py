@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from flexpredict.encoder import Encoder
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
-from flexpredict.partial_block import block_at, pick
-from flexpredict.position_options import WEIGHT_STD, Positions, noisy_tokens, stochastic_positions
-from flexpredict.positions import Grid, StochasticPositions
-from flexpredict.predictor import initialise
+from flexpredict.model.encoder import Encoder
+from flexpredict.model.partial_block import block_at, pick
+from flexpredict.model.position_noise import WEIGHT_STD, Positions, noisy_tokens, stochastic_positions
+from flexpredict.model.positions import Grid, StochasticPositions
+from flexpredict.model.predictor import initialise
 from flexpredict.randomness import stream_key
 
 # As published for images: where the smooth-L1 loss turns from a square into a straight line.

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from flexpredict.encoder import Encoder
 from flexpredict.masking import patches_of_cells
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
-from flexpredict.partial_block import pick
-from flexpredict.positions import Grid
-from flexpredict.predictor import Predictor
+from flexpredict.model.encoder import Encoder
+from flexpredict.model.partial_block import pick
+from flexpredict.model.positions import Grid
+from flexpredict.model.predictor import Predictor
 
 __all__ = ["IJEPA", "Prediction", "TargetResolution", "cell_side"]
 

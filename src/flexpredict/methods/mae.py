@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from flexpredict.encoder import Encoder
 from flexpredict.methods.method import MaskedTokens, Method, Prediction
-from flexpredict.partial_block import pick
-from flexpredict.predictor import Predictor
+from flexpredict.model.encoder import Encoder
+from flexpredict.model.partial_block import pick
+from flexpredict.model.predictor import Predictor
 
 
 class MAE(Method):

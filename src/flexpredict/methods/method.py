@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from flexpredict.encoder import Encoder
-from flexpredict.positions import Grid, StochasticPositions
+from flexpredict.model.encoder import Encoder
+from flexpredict.model.positions import Grid, StochasticPositions
 
 
 class Prediction(NamedTuple):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from flexpredict.methods.method import MaskedTokens
-from flexpredict.position_options import ConditionalNoise, DiagonalNoise, UntiedNoise
-from flexpredict.positions import location_blur, noise_to_signal
-from flexpredict.training.metrics import Record
+from flexpredict.model.position_noise import ConditionalNoise, DiagonalNoise, UntiedNoise
+from flexpredict.model.positions import location_blur, noise_to_signal
+from flexpredict.runs.metrics import Record
 
 _TOKENS = 1024  # enough to estimate a rank of a few hundred, and cheap
 

@@ -9,14 +9,14 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from flexpredict.data.loader import Batch
-from flexpredict.data.streams import Place
+from flexpredict.data.sources.streams import Place
 from flexpredict.errors import UserError
+from flexpredict.runs.metrics import Logger, Record, keep_until, open_loggers, read_records
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import gather
 from flexpredict.training.health import Watch
-from flexpredict.training.metrics import Logger, Record, keep_until, open_loggers, read_records
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.run_folder import RunFolder
 from flexpredict.training.skipped import SkippedImages
 
 

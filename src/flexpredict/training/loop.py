@@ -11,20 +11,20 @@ from torch import Tensor, nn
 
 from flexpredict.data.loader import Batch, Batches, training_batches
 from flexpredict.data.pixels import normalise
-from flexpredict.data.sources import ImageSource, ImageStream, is_stream
+from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.stream_loader import starting_places, stream_batches
-from flexpredict.encoder import Encoder
-from flexpredict.encoder_file import EncoderSpec, save_encoder
 from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.method import Method, Prediction
+from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import sample_keys, stream_key
-from flexpredict.training.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.health import feature_health, position_health
 from flexpredict.training.journal import Journal
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.run_folder import RunFolder
 from flexpredict.training.schedules import cosine, linear, noise_share, warmup_cosine
 from flexpredict.training.signals import stop_on_signal
 

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from flexpredict.encoder import Encoder, EncoderPositions, ModelFacts
 from flexpredict.errors import UserError
 from flexpredict.masking.masks import Kind
 from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.methods.ijepa import IJEPA, cell_side
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.methods.method import Method
-from flexpredict.positions import Grid
-from flexpredict.predictor import Predictor
+from flexpredict.model.encoder import Encoder, EncoderPositions, ModelFacts
+from flexpredict.model.positions import Grid
+from flexpredict.model.predictor import Predictor
 from flexpredict.training.recipe import MethodName, PredictorSize, Recipe
 
 _MASKING: dict[MethodName, Kind] = {"ijepa": "multiblock", "mae": "random", "data2vec": "blocks"}

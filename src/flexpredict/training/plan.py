@@ -9,14 +9,14 @@ import torch
 
 from flexpredict.cores import cores
 from flexpredict.data.augmentation import PRESETS, Augmentation
-from flexpredict.data.sources import ImageSource, ImageStream, is_stream
-from flexpredict.data.streams import stream_sizes
+from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
+from flexpredict.data.sources.streams import stream_sizes
 from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
-from flexpredict.encoder import check_patches, model_facts
-from flexpredict.encoder_file import EncoderSpec
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.method import Method
+from flexpredict.model.encoder import check_patches, model_facts
+from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.training.objective import build_method, check_grid, settle_method
 from flexpredict.training.recipe import Recipe, parse_image_sizes
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flexpredict.data.augmentation import Augmentation
-from flexpredict.encoder import EncoderPositions
 from flexpredict.errors import UserError
 from flexpredict.masking import Masking
 from flexpredict.methods.ijepa import TargetResolution
-from flexpredict.position_options import Positions
+from flexpredict.model.encoder import EncoderPositions
+from flexpredict.model.position_noise import Positions
 
 MethodName = Literal["ijepa", "mae", "data2vec"]
 

@@ -9,8 +9,8 @@ from lightning_fabric import Fabric
 
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.errors import UserError
+from flexpredict.runs.metrics import read_records
 from flexpredict.training.engine import gather
-from flexpredict.training.metrics import read_records
 from flexpredict.training.plan import Plan
 
 _SHOWN = 3

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import overlay
 from flexpredict.evaluation.davis.following import check_encoder, encoded_size, followed_masks
@@ -22,7 +23,6 @@ from flexpredict.evaluation.davis.propagation import Propagation
 from flexpredict.evaluation.davis.scores import ObjectScores, by_sequence, score_sequence, summary
 from flexpredict.evaluation.davis.tree import open_tree
 from flexpredict.evaluation.davis.videos import Video, open_scene_videos
-from flexpredict.evaluation.encoders import FrozenEncoder
 from flexpredict.evaluation.results import Result, print_numbers, write_result
 from flexpredict.files import write_folder_atomically, write_text_atomically
 from flexpredict.progress import Counting

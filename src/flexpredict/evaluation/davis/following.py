@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.evaluation.davis.index_masks import Mask
 from flexpredict.evaluation.davis.label_maps import to_grid, to_mask
 from flexpredict.evaluation.davis.propagation import Propagation, propagate
 from flexpredict.evaluation.davis.videos import Video
-from flexpredict.evaluation.encoders import FrozenEncoder
 
 _PATCHES_AT_ONCE = 8192  # small frames are encoded several at a time
 

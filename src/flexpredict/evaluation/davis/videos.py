@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from flexpredict.data.decoding import Encoded, UnreadableImage, decode
-from flexpredict.data.scenes import draw_videos
+from flexpredict.data.scenes.scenes import draw_videos
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask
 

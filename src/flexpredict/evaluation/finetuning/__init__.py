@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flexpredict.data.identity import identity
-from flexpredict.data.image_source import ImageSource
-from flexpredict.evaluation.encoders import FrozenEncoder
+from flexpredict.data.sources.identity import identity
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.evaluation.finetuning.classifier import Classifier, load_classifier, save_classifier
 from flexpredict.evaluation.finetuning.layer_decay import layered_groups
 from flexpredict.evaluation.finetuning.loop import train as run_loop
@@ -30,10 +30,10 @@ from flexpredict.evaluation.labelled_images import (
     with_labels,
 )
 from flexpredict.evaluation.results import Result, print_numbers, write_result
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.plan import default_precision
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.run_folder import RunFolder
 
 __all__ = ["Finetuning", "finetune", "load_classifier"]
 

@@ -9,8 +9,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from flexpredict.encoders.frozen import FrozenEncoder, Pooling
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import FrozenEncoder, Pooling
 from flexpredict.evaluation.finetuning.layer_decay import block_of
 from flexpredict.files import write_atomically
 from flexpredict.randomness import normal, stream_key, uniform

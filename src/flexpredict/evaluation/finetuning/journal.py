@@ -10,10 +10,10 @@ from torch import Tensor
 
 from flexpredict.data.loader import Batch
 from flexpredict.errors import UserError
+from flexpredict.runs.metrics import MetricsFile, Record, keep_until, read_records
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import gather
-from flexpredict.training.metrics import MetricsFile, Record, keep_until, read_records
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.run_folder import RunFolder
 
 
 class Journal:

@@ -15,10 +15,10 @@ from flexpredict.evaluation.finetuning.settings import Plan
 from flexpredict.evaluation.finetuning.testing import classify
 from flexpredict.evaluation.labelled_images import LabelledImages
 from flexpredict.randomness import sample_keys, stream_key
-from flexpredict.training.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import gather
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.run_folder import RunFolder
 from flexpredict.training.schedules import warmup_cosine
 from flexpredict.training.signals import stop_on_signal
 

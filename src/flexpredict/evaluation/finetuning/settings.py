@@ -10,8 +10,8 @@ import torch
 
 from flexpredict.cores import cores
 from flexpredict.data.augmentation import PRESETS, Augmentation
+from flexpredict.encoders.frozen import FrozenEncoder, Pooling
 from flexpredict.errors import UserError
-from flexpredict.evaluation.encoders import FrozenEncoder, Pooling
 from flexpredict.evaluation.finetuning.classifier import drop_path_places
 from flexpredict.training.recipe import parse_image_sizes
 

@@ -1,0 +1,181 @@
+"""Paints the objects of the built-in scenes: outline, relief, pattern, light and shadow.
+
+An object is painted in a square tile just large enough for it, all objects with the same tile size at once.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexpredict.data.scenes.shapes import SPAN, distance_tables
+
+Floats = NDArray[np.float64]
+Pixels = NDArray[np.float32]  # n S S
+
+AMBIENT, DIFFUSE = 0.5, 0.62  # light from everywhere; light from the lamp on a surface that faces it
+LAMP_HEIGHT = 0.75  # z of the unit vector towards the lamp: low enough that slopes show
+SHADOW_WIDTH, SHADOW_DARKNESS = 0.3, 0.55  # in object radii; the share of light it takes away at the outline
+PATTERN_SHARPNESS = 3.0  # how steeply body and pattern change over: soft enough not to alias at 64 px
+_TILE_SIZES = 8  # more of them waste fewer pixels, fewer of them call numpy less often
+
+
+@dataclass(frozen=True)
+class Objects:
+    """N objects. Lengths are in shorter image sides, colours in grey levels."""
+
+    kind: NDArray[np.int64]  # N: which shape
+    centre: Floats  # N 2: y, x
+    radius: Floats  # N
+    angle: Floats  # N
+    colours: Floats  # N 2 3: of the body and of its pattern
+    pattern: Floats  # N 4: what 1, p, q and pq contribute, where p and q are two crossing triangle waves
+    pattern_waves: Floats  # N 4: angle, cycles a radius, phase of p, phase of q
+    bevel: Floats  # N: how far in from its outline an object rises, as a share of its deepest point; 1 is a cushion
+    gloss: Floats  # N: grey levels of the highlight
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """n painted objects whose tiles have the same side S."""
+
+    which: NDArray[np.int64]  # n: the objects, ascending
+    corner: NDArray[np.int64]  # n 2: the pixel (row, column) where the tile begins
+    paint: Pixels  # n 3 S S: colour × coverage
+    keep: Pixels  # n S S: the share that shows of what is behind
+    inside: NDArray[np.bool_]  # n S S
+
+
+def paint_objects(objects: Objects, light: Floats, size: tuple[int, int]) -> Iterator[Tiles]:
+    """light: N 2, the unit vector (y, x) towards the lamp. size: height and width of the image."""
+    short = min(size)
+    step = -(-short // _TILE_SIZES)
+    needed = 2 * SPAN * objects.radius * short + 2
+    sides = np.minimum(np.ceil(needed / step) * step, short).astype(np.int64)
+    for side in np.unique(sides):
+        which = np.flatnonzero(sides == side)
+        some = Objects(**{field.name: getattr(objects, field.name)[which] for field in fields(Objects)})
+        yield _paint_tiles(which, some, light[which], int(side), size)
+
+
+def _paint_tiles(which: NDArray[np.int64], o: Objects, light: Floats, side: int, size: tuple[int, int]) -> Tiles:
+    short = min(size)
+    in_pixels = o.radius * short
+    corner = np.clip(np.round(o.centre * short - side / 2), 0, np.array(size) - side).astype(np.int64)
+    # Pixel centres as seen from the object's, in its radii.
+    offset = (corner[:, :, None] + np.arange(side) + 0.5 - o.centre[:, :, None] * short) / in_pixels[:, None, None]
+    dy, dx = offset[:, 0], offset[:, 1]  # n S
+
+    distance = _distance_to_outline(o, dy, dx, short)
+    facing = _facing(o, distance, light, in_pixels)
+    mix = _pattern(o, dy, dx)
+    cover = distance * _each(in_pixels)
+    cover += 0.5
+    _limit(cover)
+    inside = cover > 0.5
+    away = _outer(-light[:, :1] * dy, -light[:, 1:] * dx)  # a shadow falls on the side away from the lamp only
+    np.clip(away, 0, SHADOW_DARKNESS, out=away)
+    near = _limit(distance * (1 / SHADOW_WIDTH) + 1)
+    near *= near
+    near *= away
+    keep = (1 - near) * (1 - cover)
+
+    highlight = facing**2
+    for _ in range(3):
+        highlight *= highlight  # facing^16
+    highlight *= cover
+    highlight *= _each(o.gloss)
+    cover *= AMBIENT + DIFFUSE * facing
+    paint = np.empty((len(which), 3, side, side), np.float32)
+    for channel in range(3):
+        body, pattern = o.colours[:, 0, channel], o.colours[:, 1, channel]
+        colour = mix * _each(pattern - body)
+        colour += _each(body)
+        colour *= cover
+        np.add(colour, highlight, out=paint[:, channel])
+    return Tiles(which, corner, paint, keep, inside)
+
+
+def _distance_to_outline(o: Objects, dy: Floats, dx: Floats, short: int) -> Pixels:
+    """In object radii, positive inside, by the nearest cell of the shape's table."""
+    resolution = min(1 << (4 * short - 1).bit_length(), 1024)  # several cells a pixel
+    tables, _ = distance_tables(resolution)
+    cells = resolution / (2 * SPAN)
+    middle = np.full(len(dy), resolution / 2)
+    column, row = _turned(dy, dx, o.angle, cells, middle, middle)
+    index = np.clip(row, 0, resolution - 1, out=row).astype(np.int32)
+    index *= resolution
+    index += np.clip(column, 0, resolution - 1, out=column).astype(np.int32)
+    index += (o.kind * resolution**2).astype(np.int32)[:, None, None]
+    return tables.reshape(-1).take(index)
+
+
+def _facing(o: Objects, distance: Pixels, light: Floats, in_pixels: Floats) -> Pixels:
+    """Cosine between the surface and the direction of the lamp, 0 where it looks away.
+
+    The surface rises from the outline as a quarter circle over the width of the bevel, and is flat from there.
+    """
+    _, deepest = distance_tables(256)
+    bevel = o.bevel * deepest[o.kind]
+    rise = _limit(distance * _each(1 / bevel))
+    height = np.sqrt(rise * (2 - rise))
+    height *= _each(bevel * in_pixels / 2)  # halved, because slopes are differences over two pixels
+    slope_y, slope_x = np.empty_like(height), np.empty_like(height)
+    np.subtract(height[:, 2:], height[:, :-2], out=slope_y[:, 1:-1])
+    np.subtract(height[:, :, 2:], height[:, :, :-2], out=slope_x[:, :, 1:-1])
+    slope_y[:, [0, -1]], slope_x[:, :, [0, -1]] = slope_y[:, [1, -2]], slope_x[:, :, [1, -2]]
+    sideways = light * math.sqrt(1 - LAMP_HEIGHT**2)
+    facing = LAMP_HEIGHT - slope_y * _each(sideways[:, 0])
+    facing -= slope_x * _each(sideways[:, 1])
+    facing /= np.sqrt(slope_y * slope_y + slope_x * slope_x + 1)
+    towards: Pixels = np.maximum(facing, 0, out=facing)
+    return towards
+
+
+def _pattern(o: Objects, dy: Floats, dx: Floats) -> Pixels:
+    """Share of the pattern's colour: stripes, checks or dots, all from two crossing waves."""
+    angle, cycles, phase_p, phase_q = o.pattern_waves.T
+    p, q = (_triangle_wave(wave) for wave in _turned(dy, dx, angle, cycles, phase_p, phase_q))
+    constant, of_p, of_q, of_pq = o.pattern.T * PATTERN_SHARPNESS
+    mix = p * q
+    mix *= _each(of_pq)
+    p *= _each(of_p)
+    q *= _each(of_q)
+    mix += p
+    mix += q
+    mix += _each(constant + 0.5)
+    return _limit(mix)
+
+
+def _triangle_wave(cycles: Pixels) -> Pixels:
+    """Between -1 and 1, in place."""
+    cycles -= np.floor(cycles)
+    cycles -= 0.5
+    np.abs(cycles, out=cycles)
+    cycles *= 4
+    cycles -= 1
+    return cycles
+
+
+def _turned(
+    dy: Floats, dx: Floats, angle: Floats, scale: Floats | float, x_shift: Floats, y_shift: Floats
+) -> tuple[Pixels, Pixels]:
+    """Coordinates x and y along axes turned by `angle`, times `scale`, plus a shift. dy, dx: n S; the others: n."""
+    cos, sin = (np.cos(angle) * scale)[:, None], (np.sin(angle) * scale)[:, None]
+    return _outer(sin * dy, cos * dx + x_shift[:, None]), _outer(cos * dy, y_shift[:, None] - sin * dx)
+
+
+def _outer(down: Floats, across: Floats) -> Pixels:
+    """n S, n S -> n S S: the sum of what a row and what a column contributes."""
+    return down.astype(np.float32)[:, :, None] + across.astype(np.float32)[:, None, :]
+
+
+def _each(number: Floats) -> Pixels:
+    """One number an object, n -> n 1 1."""
+    return number.astype(np.float32)[:, None, None]
+
+
+def _limit(x: Pixels) -> Pixels:
+    return np.clip(x, 0, 1, out=x)

@@ -1,0 +1,119 @@
+"""The built-in scenes: an endless data set of little worlds, so that everything can be tried offline.
+
+Up to six shaded objects stand at different distances in front of a backdrop. The class of a scene is its *kind*: the
+shape, and the pattern that goes with it, of most of its objects. Seeing one object therefore tells what a hidden one
+looks like, but not where it is. Hues, light, backdrop, number of objects and distances say nothing about the class.
+How hard the scenes are is set at the top of `scene_worlds.py`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from flexpredict.data.scenes.drawing import draw
+from flexpredict.data.scenes.shapes import SHAPES
+from flexpredict.data.scenes.worlds import NEAREST, Worlds, at_frame, imagine
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.randomness import sample_keys, stream_key
+
+CLASSES: tuple[str, ...] = tuple(SHAPES)
+SPLITS = ("train", "test")
+
+_DISTANCE_BINS = 6
+_SMALLEST_SIDE = 16
+_BLOCK = 512  # scenes imagined at once: bounds the memory of the candidates for places
+
+
+@dataclass(frozen=True)
+class SceneBatch:
+    """B scenes and what is true of them."""
+
+    images: NDArray[np.uint8]  # B H W 3
+    classes: NDArray[np.int64]  # B: into CLASSES
+    counts: NDArray[np.int64]  # B: number of objects, each of them visible at least in part
+    nearest: NDArray[np.float32]  # B: distance of the nearest object
+    masks: NDArray[np.uint8]  # B H W: 0 for the backdrop, k for the k-th nearest object
+
+
+@dataclass(frozen=True)
+class VideoBatch:
+    """B videos of T frames."""
+
+    images: NDArray[np.uint8]  # B T H W 3
+    masks: NDArray[np.uint8]  # B T H W: 0 for the backdrop; an object keeps its number through all frames
+
+
+def draw_scenes(
+    indices: NDArray[np.int64], *, size: int | tuple[int, int] = 64, seed: int = 0, split: str = "train"
+) -> SceneBatch:
+    """Scene i of (seed, split), the same in whatever batch it is drawn. size: one side, or height and width."""
+    if split not in SPLITS:
+        hint = did_you_mean(split, SPLITS)
+        raise UserError(f"The built-in scenes have no split '{split}'.{hint} Use one of: {', '.join(SPLITS)}.")
+    height, width = _height_and_width(size)
+    indices = _checked(indices)
+    images = np.empty((len(indices), height, width, 3), np.uint8)
+    masks = np.zeros((len(indices), height, width), np.uint8)
+    classes, counts = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
+    nearest = np.empty(len(indices), np.float32)
+    for start in range(0, len(indices), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        worlds = _worlds(indices[block], (height, width), seed, split)
+        draw(worlds.scenes, images[block], masks[block])
+        classes[block], nearest[block] = worlds.classes, worlds.nearest
+        counts[block] = worlds.scenes.present.sum(axis=1)
+    return SceneBatch(images, classes, counts, nearest, masks)
+
+
+def draw_videos(
+    indices: NDArray[np.int64], *, frames: int = 16, size: int | tuple[int, int] = 64, seed: int = 0
+) -> VideoBatch:
+    """Video i of the seed: a scene whose objects travel, turn and pass each other while the camera turns a little.
+
+    Frame t does not depend on how many frames are drawn. All objects are visible in the first frame.
+    """
+    if frames < 1:
+        raise UserError(f"A video of {frames} frames cannot be drawn. Ask for 1 or more.")
+    height, width = _height_and_width(size)
+    indices = _checked(indices)
+    worlds = _worlds(indices, (height, width), seed, "video")
+    images = np.empty((len(indices), frames, height, width, 3), np.uint8)
+    masks = np.zeros((len(indices), frames, height, width), np.uint8)
+    for frame in range(frames):
+        draw(at_frame(worlds, frame, (height, width)), images[:, frame], masks[:, frame])
+    return VideoBatch(images, masks)
+
+
+def nearest_bins(nearest: ArrayLike) -> NDArray[np.int64]:
+    """Distance of the nearest object in six equally frequent bins, 0 the nearest (as CLEVR's distance task).
+
+    A bin begins at its threshold: 2.8, 3.2, 3.6, 4.0 and 4.4.
+    """
+    thresholds = np.linspace(*NEAREST, _DISTANCE_BINS + 1)[1:-1].astype(np.float32)
+    return np.searchsorted(thresholds, np.asarray(nearest, np.float32), side="right").astype(np.int64)
+
+
+def _worlds(indices: NDArray[np.int64], size: tuple[int, int], seed: int, stream: str) -> Worlds:
+    keys = sample_keys(stream_key(seed, f"scenes/{stream}"), torch.from_numpy(indices))
+    return imagine(keys, size)
+
+
+def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < _SMALLEST_SIDE:
+        raise UserError(
+            f"Scenes of {height}×{width} pixels are too small to show anything. Use {_SMALLEST_SIDE} pixels or more."
+        )
+    return height, width
+
+
+def _checked(indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    indices = np.asarray(indices)
+    if indices.ndim != 1 or not (np.issubdtype(indices.dtype, np.integer) or indices.size == 0):
+        raise UserError(
+            f"Scenes are drawn for a list of whole numbers, not for an array of shape {indices.shape} and type"
+            f" {indices.dtype}. Give for example np.arange(64)."
+        )
+    return np.ascontiguousarray(indices, np.int64)

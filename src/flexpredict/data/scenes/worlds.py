@@ -1,0 +1,279 @@
+"""Decides what is in a built-in scene, and how it moves: everything random about the scenes is here.
+
+All of it is independent of the class except the shapes of the objects and the patterns that go with them.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from flexpredict.data.scenes.backdrops import Backdrops
+from flexpredict.data.scenes.drawing import Scenes
+from flexpredict.data.scenes.objects import Objects
+from flexpredict.data.scenes.shapes import SHAPES
+from flexpredict.randomness import sample_keys, stream_key, uniform
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Range = tuple[float, float]
+
+# How hard the scenes are. Lengths are in shorter image sides.
+MAX_OBJECTS = 6  # counts are uniform from 1 to this
+OF_THE_KIND = 0.9  # chance that an object is of the scene's kind (the largest always is): less hides the class
+TURN = 0.15  # objects are turned by up to this share of half a turn: 1 takes many times the images to learn
+NEAREST: Range = (2.4, 4.8)  # distance of the nearest object, uniform, whatever the count and the class
+FARTHEST = 5.2  # distance up to which the other objects stand
+RADIUS_AT_1 = 0.8  # radius of an object at distance 1: at 64 px, objects have a radius of 9 to 24 pixels
+SIZE_SPREAD = 0.12  # true sizes differ by this share, so apparent size does not quite tell distance
+CLEARANCE = 0.1  # the middle of an object, this share of its radius, is never hidden: 1 forbids occlusion
+EDGE = 0.7  # a centre is this many radii from the image's edge: less than 1 cuts objects off
+OBJECT_VALUE: Range = (0.6, 1.0)  # brightness of objects and backdrops: where they overlap,
+BACKDROP_VALUE: Range = (0.4, 0.55)  # figure and ground are harder to tell apart
+OBJECT_SATURATION: Range = (0.1, 0.5)  # colours say nothing about the class; the stronger they are,
+BACKDROP_SATURATION: Range = (0.0, 0.25)  # the more of what a model learns first is colour
+PATTERN_CONTRAST = 1.0  # 0 makes objects plain and leaves only the outline to tell their kind
+PATTERN_VALUE: Range = (0.1, 0.3)  # brightness of the pattern: far from the body's, so that it shows at any hue
+BACKDROP_CONTRAST = 0.3  # multiplies gradients, clouds, stripes, checks and spots
+HAZE = 0.3  # share of the backdrop's colour in an object at FARTHEST: the cue to distance besides size
+NOISE_LEVEL = 4.0  # standard deviation of the sensor noise, in grey levels
+
+# How much a video moves, at most, from one frame to the next.
+SPEED, SPIN, BREATH, PAN = 0.03, 0.06, 0.02, 0.005  # of objects (sides, radians, share of radius) and camera (sides)
+
+_CANDIDATES = 64  # places tried for an object before it is left out, which happens in 1 of 1,000 scenes
+_CLOUDS, _SPOTS = 3, 8
+_PLAIN, _STRIPES, _CHECKS, _GROUND, _SPOTTED = range(5)
+# The pattern of each shape, as zebras have stripes: weights of 1, p, q and pq (see `Objects.pattern`), angle in
+# degrees, cycles a radius.
+_PLAIN_COAT, _STRIPED, _CHECKED, _DOTTED = (-1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 1), (-0.5, 0.8, 0.8, 0)
+_COATS = {
+    "ball": (*_PLAIN_COAT, 0, 1.0),
+    "box": (*_CHECKED, 0, 0.9),
+    "ring": (*_STRIPED, 0, 1.1),
+    "star": (*_DOTTED, 0, 1.0),
+    "cross": (*_STRIPED, 90, 1.1),
+    "crescent": (*_STRIPED, 45, 1.4),
+    "triangle": (*_CHECKED, 45, 1.6),
+    "bar": (*_STRIPED, 0, 2.0),
+    "heart": (*_DOTTED, 0, 1.6),
+    "flower": (*_STRIPED, 90, 2.0),
+}
+_COAT_TABLE = np.array([_COATS[shape] for shape in SHAPES])
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """B scenes with what is true of them, and how they will move."""
+
+    classes: Ints  # B
+    nearest: Floats  # B
+    scenes: Scenes
+    velocity: Floats  # B K 2: sides a frame
+    spin: Floats  # B K: radians a frame
+    breath: Floats  # B K: change of radius a frame at the start
+    pan: Floats  # B 2: sides a frame
+
+
+class Dice:
+    """Uniform numbers for B scenes, each a pure function of the scene's key and of what it is for.
+
+    float64, because sines and the like may differ in their last bit with the length of an array: rounded to float32
+    afterwards, a scene is the same in whatever batch it is drawn.
+    """
+
+    def __init__(self, keys: torch.Tensor) -> None:
+        self._keys = keys
+
+    def __call__(self, what: str, *shape: int) -> Floats:
+        """B *shape, in [0, 1)."""
+        keys = sample_keys(stream_key(0, what), self._keys)
+        numbers = uniform(keys, int(np.prod(shape))).double().numpy()
+        return numbers.reshape(len(keys), *shape)
+
+    def between(self, what: str, ends: Range, *shape: int) -> Floats:
+        return ends[0] + (ends[1] - ends[0]) * self(what, *shape)
+
+    def choice(self, what: str, options: int, *shape: int) -> Ints:
+        return (self(what, *shape) * options).astype(np.int64)
+
+
+def imagine(keys: torch.Tensor, size: tuple[int, int]) -> Worlds:
+    """The worlds of these keys (B), for images of this height and width."""
+    dice, count = Dice(keys), MAX_OBJECTS
+    classes = dice.choice("class", len(SHAPES))
+    wanted = np.arange(count) <= dice.choice("count", count)[:, None]  # B K
+    nearest = dice.between("nearest", NEAREST)
+    distance = _distances(dice, nearest, wanted)
+    radius = RADIUS_AT_1 / distance * dice.between("size", (1 - SIZE_SPREAD, 1 + SIZE_SPREAD), count)
+    centre, present = _places(dice("place", count, _CANDIDATES, 2), radius, wanted, size)
+
+    stranger = (classes[:, None] + 1 + dice.choice("stranger", len(SHAPES) - 1, count)) % len(SHAPES)
+    of_the_kind = dice("of the kind", count) < OF_THE_KIND
+    largest = np.where(present, radius, 0).argmax(axis=1)
+    of_the_kind |= np.arange(count) == largest[:, None]
+    kind = np.where(of_the_kind, classes[:, None], stranger)
+
+    backdrops = _backdrops(dice)
+    lamp = dice.between("lamp", (0, 2 * np.pi))
+    objects = Objects(
+        kind=kind,
+        centre=centre,
+        radius=radius,
+        angle=np.pi * TURN * dice.between("angle", (-1, 1), count),
+        colours=_object_colours(dice, distance, backdrops),
+        pattern=_COAT_TABLE[kind, :4],
+        pattern_waves=_pattern_waves(dice, kind),
+        bevel=dice.between("bevel", (0.35, 1), count),
+        gloss=130 * dice("gloss", count) ** 2,
+    )
+    scenes = Scenes(
+        backdrops,
+        objects,
+        present,
+        light=np.stack((np.sin(lamp), np.cos(lamp)), axis=1),
+        noise_start=dice("noise"),
+        noise_level=np.full(len(keys), NOISE_LEVEL),
+    )
+    return Worlds(
+        classes,
+        nearest,
+        scenes,
+        velocity=dice.between("velocity", (-SPEED, SPEED), count, 2),
+        spin=dice.between("spin", (-SPIN, SPIN), count),
+        breath=dice.between("breath", (-BREATH, BREATH), count),
+        pan=dice.between("pan", (-PAN, PAN), 2),
+    )
+
+
+def at_frame(worlds: Worlds, frame: int, size: tuple[int, int]) -> Scenes:
+    """The scenes as they are `frame` frames later. Objects bounce off the edges, and sway a little to and fro."""
+    scenes, objects = worlds.scenes, worlds.scenes.objects
+    low, room = _where_centres_may_be(objects.radius, size)
+    travelled = (objects.centre - low + worlds.velocity * frame) / room
+    bounced = 1 - np.abs(1 - travelled % 2)
+    sway = 0.3  # radians a frame
+    moved = replace(
+        objects,
+        centre=low + bounced * room,
+        angle=objects.angle + worlds.spin * frame,
+        radius=objects.radius * (1 + worlds.breath / sway * np.sin(sway * frame)),
+    )
+    golden = 0.618034  # spreads the frames' noise evenly over what there is
+    return replace(
+        scenes,
+        backdrops=replace(scenes.backdrops, pan=worlds.pan * frame),
+        objects=moved,
+        noise_start=(scenes.noise_start + golden * frame) % 1,
+    )
+
+
+def _distances(dice: Dice, nearest: Floats, wanted: NDArray[np.bool_]) -> Floats:
+    """B K, ascending over the wanted objects, which come first."""
+    # The root puts more of them far away, as there is more room there.
+    share = np.where(wanted[:, 1:], np.sqrt(dice("distance", wanted.shape[1] - 1)), 1)
+    behind = nearest[:, None] + 0.1
+    others = behind + (FARTHEST - behind) * np.sort(share, axis=1)
+    return np.concatenate((nearest[:, None], others), axis=1)
+
+
+def _places(
+    candidates: Floats, radius: Floats, wanted: NDArray[np.bool_], size: tuple[int, int]
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Centres B K 2, nearest first, each the first candidate (B K C 2, in [0, 1)) that is clear of those before it.
+
+    Where none is, the object is left out: what is counted can be seen.
+    """
+    low, room = _where_centres_may_be(radius, size)
+    candidates = low[:, :, None] + candidates * room[:, :, None]
+    centre, present = candidates[:, :, 0].copy(), wanted.copy()
+    for k in range(1, radius.shape[1]):
+        needed = np.where(present[:, :k], radius[:, :k] + CLEARANCE * radius[:, k, None], 0)[:, :, None]  # B k 1
+        down, across = (candidates[:, None, k, :, i] - centre[:, :k, None, i] for i in (0, 1))  # B k C
+        clear: NDArray[np.bool_] = np.all(down**2 + across**2 >= needed**2, axis=1)  # B C
+        centre[:, k] = np.take_along_axis(candidates[:, k], clear.argmax(axis=1)[:, None, None], axis=1)[:, 0]
+        present[:, k] &= clear.any(axis=1)
+    return centre, present
+
+
+def _where_centres_may_be(radius: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
+    """The least centre and the room from there, ... 2 each."""
+    low = EDGE * np.stack((radius, radius), axis=-1)
+    return low, np.array(size) / min(size) - 2 * low
+
+
+def _pattern_waves(dice: Dice, kind: Ints) -> Floats:
+    """B K 4: angle and cycles nearly those of the kind, any phases."""
+    waves = dice("pattern waves", kind.shape[1], 4) * (0.3, 0.2, 1, 1) - (0.15, 0, 0, 0)
+    waves[..., 0] += np.deg2rad(_COAT_TABLE[kind, 4])
+    waves[..., 1] += _COAT_TABLE[kind, 5]
+    return waves
+
+
+def _object_colours(dice: Dice, distance: Floats, backdrops: Backdrops) -> Floats:
+    """B K 2 3."""
+    count = distance.shape[1]
+    body = _colour(
+        dice("hue", count),
+        dice.between("saturation", OBJECT_SATURATION, count),
+        dice.between("value", OBJECT_VALUE, count),
+    )
+    pattern = _colour(
+        dice("pattern hue", count),
+        dice.between("pattern saturation", OBJECT_SATURATION, count),
+        dice.between("pattern value", PATTERN_VALUE, count),
+    )
+    colours = np.stack((body, body + PATTERN_CONTRAST * (pattern - body)), axis=2)
+    middle = backdrops.colour + backdrops.slopes.sum(axis=1) / 2
+    haze = HAZE * (distance - NEAREST[0]) / (FARTHEST - NEAREST[0])
+    colours += haze[..., None, None] * (middle[:, None, None] - colours)
+    return colours
+
+
+def _backdrops(dice: Dice) -> Backdrops:
+    """A gradient with clouds in every scene, and on top of it one of four features, or none."""
+    style = dice.choice("style", 5)[:, None]
+
+    def only(this_style: int, colour: Floats) -> Floats:
+        chosen = style == this_style
+        return np.where(chosen if colour.ndim == 2 else chosen[:, None], colour, 0)
+
+    def contrast(what: str, levels: float, *shape: int) -> Floats:
+        """Mostly lighter or darker, a little coloured."""
+        grey, tint = dice.between(what, (-1, 1), *shape, 1), dice.between(f"{what} tint", (-1, 1), *shape, 3)
+        return BACKDROP_CONTRAST * levels * (0.55 * grey + 0.45 * tint)
+
+    colour = _backdrop_colour(dice, "backdrop")
+    clouds = dice.between("clouds", (-2, 2), _CLOUDS, 3)
+    direction, cycles = dice.between("stripe direction", (0, 2 * np.pi)), dice.between("stripe cycles", (4, 9))
+    stripes = np.stack((cycles * np.sin(direction), cycles * np.cos(direction), dice("stripe phase")), axis=1)
+    stripe_colour = only(_STRIPES, contrast("stripe colour", 32))
+    return Backdrops(
+        colour=colour,
+        slopes=contrast("slopes", 55, 2),
+        waves=np.concatenate((clouds, stripes[:, None]), axis=1),
+        wave_colours=np.concatenate((contrast("cloud colours", 18, _CLOUDS), stripe_colour[:, None]), axis=1),
+        checks=dice.between("checks", (2.5, 5.5), 3),
+        check_colour=only(_CHECKS, contrast("check colour", 26)),
+        horizon=dice.between("horizon", (0.25, 0.7)),
+        ground_colour=only(_GROUND, _backdrop_colour(dice, "ground") - colour),
+        band_colour=only(_GROUND, contrast("bands", 18)),
+        spots=dice("spots", _SPOTS, 3) * (1, 1, 0.09) + (0, 0, 0.03),
+        spot_colours=only(_SPOTTED, contrast("spot colours", 70, _SPOTS)),
+        pan=np.zeros((len(colour), 2)),
+    )
+
+
+def _backdrop_colour(dice: Dice, what: str) -> Floats:
+    return _colour(
+        dice(f"{what} hue"),
+        dice.between(f"{what} saturation", BACKDROP_SATURATION),
+        dice.between(f"{what} value", BACKDROP_VALUE),
+    )
+
+
+def _colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:
+    """... -> ... 3, in grey levels."""
+    wheel = 0.5 + 0.5 * np.cos(2 * np.pi * (hue[..., None] - np.arange(3) / 3))
+    return 255 * value[..., None] * (1 - saturation[..., None] * (1 - wheel))

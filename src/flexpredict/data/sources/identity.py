@@ -1,0 +1,19 @@
+"""What tells one set of images from another, or from itself after files came or went, without reading any."""
+
+from typing import Any
+
+from flexpredict.data.sources.encoded_images import evenly_spaced
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.listing import digest
+from flexpredict.data.sources.opening import is_stream
+from flexpredict.data.sources.streams import ImageStream
+
+_NAMES_COMPARED = 1000
+
+
+def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
+    """Their number, and a digest of their classes and of evenly spaced names; of a stream, only what is known."""
+    if is_stream(images):
+        return {"images": images.length, "list_of_images": digest(images.classes or ())}
+    names = (images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED))
+    return {"images": len(images), "list_of_images": digest([*(images.classes or ()), "", *names])}

@@ -1,0 +1,293 @@
+"""Where images come from: `open_images` finds out what a name stands for and opens it."""
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from typing_extensions import TypeIs
+
+from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.encoded_images import evenly_spaced
+from flexpredict.data.sources.folders import open_folder, suffix
+from flexpredict.data.sources.hub import SAVED, SAVED_SPLITS, open_hub, open_saved
+from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource
+from flexpredict.data.sources.listing import Count
+from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
+from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_shards
+from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream
+from flexpredict.data.sources.tables import TableStream, open_tables
+from flexpredict.errors import UserError, did_you_mean
+
+__all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_images", "open_source"]
+
+_TRIED_ON_OPENING = 32
+_SCENES = 10_000
+_SHARDS = (".tar", ".tgz", ".gz", ".bz2", ".xz")
+_OPTIONS = ("image", "label", "split", "config", "revision")
+_SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?|dev|eval)(?![a-z])")
+_FEW_IMAGES = 1000  # beside shards, these are more likely a preview than the data
+_KINDS = ("scenes", "stream", "pipe")
+_WAYS = (
+    "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
+)
+
+
+def open_images(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource | ImageStream:
+    """Open images by name; `count` is told how many were found while they are listed.
+
+    - a folder of images, nested and linked as it likes; if all are in folders directly below, those are the classes
+    - WebDataset shards: shards-{000..127}.tar, a folder of them, or pipe:COMMAND, whose output is one
+    - Hugging Face data sets: hf://NAME, hf://NAME:SPLIT, a folder made by save_to_disk, or parquet files
+    - the built-in scenes: scenes, or scenes:5000,size=64,seed=0,split=test
+    - stream: before shards, parquet files or hf:// reads them from beginning to end, without index, cache or download
+    - several of these as a list
+
+    Options follow a comma: hf://NAME:SPLIT,config=…,image=COLUMN,label=COLUMN or FOLDER,split=test. A folder that is
+    itself called scenes is ./scenes.
+    """
+    names = [data] if isinstance(data, str) else list(data)
+    if not names:
+        raise UserError(f"No data was named. Give {_WAYS}.")
+    opened = [_open(name, count) for name in names]
+    if len(opened) == 1:
+        return opened[0]
+    if any(is_stream(one) for one in opened):
+        return JoinedStream([one if is_stream(one) else SourceAsStream(one) for one in opened])
+    return JoinedSource([one for one in opened if not is_stream(one)])
+
+
+def open_source(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource:
+    """`open_images` where a stream will not do, because images are read in an order of their own."""
+    opened = open_images(data, count)
+    if is_stream(opened):
+        shown = " ".join(f"'{name}'" for name in ([data] if isinstance(data, str) else data))
+        raise UserError(
+            f"{opened.name} is a stream, which is read from its beginning to its end, but here any image must be "
+            f"within reach. Convert it once with `flexpredict pack {shown} FOLDER`, then give that folder."
+        )
+    return opened
+
+
+def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
+    return hasattr(opened, "records")
+
+
+def _open(uri: str, count: Count) -> ImageSource | ImageStream:
+    kind, colon, rest = uri.partition(":")
+    if kind == "scenes":
+        return _open_scenes(uri, rest)
+    if kind == "pipe" and colon:
+        return ShardStream(uri, _expanded(uri))
+    stream = kind == "stream" and bool(colon)
+    name = rest if stream else uri
+    if name.startswith("pipe:"):
+        return _open(name, count)
+    name, options = _options(name)
+    if name.startswith("hf://"):
+        name, _, split = name.removeprefix("hf://").partition(":")
+        if split and "split" in options:
+            raise UserError(f"{uri} names two splits. Leave one out.")
+        opened = open_hub(f"hf://{name}", split or options.get("split"), options, stream)
+        return _readable(opened)
+    files = _files(name, uri)
+    if isinstance(files, Path):
+        return _readable(_open_folder(files, options, stream, count))
+    return _open_files(uri, files, options, stream, count)
+
+
+def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Count) -> ImageSource | ImageStream:
+    """Whatever the folder holds: a packed or saved data set, images, shards or tables."""
+    if (manifest := Manifest.load(folder)) is not None:
+        shards = [str(folder / shard.name) for shard in manifest.shards]
+        for shard in manifest.shards:
+            path = folder / shard.name
+            if not path.is_file() or path.stat().st_size != shard.bytes:
+                raise UserError(f"{path} is missing or not as it was packed. Restore it, or pack the images again.")
+        return _open_files(str(folder), shards, options, stream, count)
+    if (folder / PACKING_SETTINGS).is_file():
+        raise UserError(f"{folder} is packed only in part. Run the same `flexpredict pack` again to finish it.")
+    if (folder / SAVED_SPLITS).is_file() or all((folder / name).is_file() for name in SAVED):
+        return open_saved(folder, options.get("split"), options)
+    try:
+        images = open_folder(folder, count)
+    except UserError:
+        if shards := _shards_in(folder):
+            return _open_files(str(folder), shards, options, stream, count)
+        tables = sorted(map(str, folder.rglob("*.parquet")))
+        if not tables:
+            raise
+        name, tables = _one_split(folder, tables, options.pop("split", None))
+        return _open_files(name, tables, options, stream, count)
+    _refuse_options(f"{folder}, a folder of image files,", options, ())
+    if len(images) < _FEW_IMAGES and _shards_in(folder):
+        raise UserError(
+            f"{folder} holds {len(images)} image(s) and shards beside them. Name what you mean: the shards as"
+            f" {folder}/*.tar, or move one of them elsewhere."
+        )
+    return images
+
+
+def _shards_in(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.iterdir() if suffix(path.name) in _SHARDS)
+
+
+def _open_files(
+    name: str, files: list[str], options: dict[str, str], stream: bool, count: Count
+) -> ImageSource | ImageStream:
+    _refuse_options(name, options, ("image", "label") if suffix(files[0]) == ".parquet" else ())
+    kinds = {"tables" if suffix(file) == ".parquet" else "shards" for file in files}
+    if len(kinds) > 1:
+        raise UserError(f"{name} names shards and tables at once. Give them as two sources.")
+    if kinds == {"tables"}:
+        if stream:
+            return TableStream(name, files, options.get("image"), options.get("label"))
+        return _readable(open_tables(name, files, options.get("image"), options.get("label"), count))
+    if stream or not all(can_be_indexed(file) for file in files):
+        return ShardStream(name, files)
+    return _readable(open_shards(name, files, count))
+
+
+def _files(name: str, uri: str) -> Path | list[str]:
+    """The folder, or the files, that a name stands for."""
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        return path
+    files = [str(path)] if path.is_file() else sorted(_found(name))
+    known = [file for file in files if suffix(file) == ".parquet" or suffix(file) in _SHARDS]
+    if files and not known:
+        raise UserError(
+            f"{files[0]} is a file, but neither a tar shard nor a parquet table. Give the folder of the images."
+        )
+    if known:
+        return known
+    kind, colon, _ = uri.partition(":")
+    if colon and "/" not in kind and len(kind) > 1 and kind != "stream":
+        near = did_you_mean(kind, _KINDS)
+        raise UserError(f"'{kind}:' in {uri} is not a kind of data set.{near} Give {_WAYS}.")
+    if re.search(r"[{*?]", name):
+        raise UserError(f"No file is named like {name} (looked for in {Path.cwd()}).")
+    raise UserError(f"There is no folder '{name}' (looked for in {Path.cwd()}).{_beside(path)} Give {_WAYS}.")
+
+
+def _found(pattern: str) -> list[str]:
+    """Files that match: braces first, where every name must exist, then * and ?."""
+    found = []
+    for name in _expanded(os.path.expanduser(pattern)):
+        matches = glob.glob(name) if glob.has_magic(name) else [name] if "{" in pattern else []
+        if matches == [name] and not os.path.isfile(name):
+            raise UserError(f"{name} is missing, which {pattern} names. Complete the shards, or name fewer.")
+        found += matches
+    return found
+
+
+def _expanded(pattern: str) -> list[str]:
+    """shards-{00..02}.tar -> shards-00.tar, shards-01.tar, shards-02.tar; {a,b} likewise."""
+    parts = re.split(r"(\{[^{}]*\})", pattern)
+    choices = []
+    for part in parts:
+        span = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", part)
+        if span:
+            first, last = span.groups()
+            numbers = range(int(first), int(last) + 1)
+            choices.append([str(number).zfill(len(first)) for number in numbers])
+        elif part.startswith("{") and "," in part:
+            choices.append(part[1:-1].split(","))
+        else:
+            choices.append([part])
+    return ["".join(choice) for choice in product(*choices)]
+
+
+def _options(name: str) -> tuple[str, dict[str, str]]:
+    """What follows a comma, unless that is part of a name that exists."""
+    options: dict[str, str] = {}
+    while not os.path.exists(name):
+        before, comma, option = name.rpartition(",")
+        key, equals, value = option.partition("=")
+        if not comma or not equals or not re.fullmatch(r"\w+", key):
+            break
+        if key not in _OPTIONS:
+            raise UserError(
+                f"'{key}' in {name} is not an option.{did_you_mean(key, _OPTIONS)} Options are {', '.join(_OPTIONS)}."
+            )
+        name, options[key] = before, value
+    return name, options
+
+
+def _refuse_options(name: str, options: dict[str, str], known: tuple[str, ...]) -> None:
+    for option in options:
+        if option not in known:
+            raise UserError(
+                f"{name} has no option '{option}'; it has {', '.join(known) or 'none'}. To choose a split, name its"
+                " files, or the folder that holds all splits."
+            )
+
+
+def _one_split(folder: Path, tables: list[str], split: str | None) -> tuple[str, list[str]]:
+    """Files named train-00000-of-00002.parquet and the like belong to a split; the first (train) by default."""
+    splits: dict[str, list[str]] = {}
+    for table in tables:
+        # train-00000-of-00002.parquet, or train/0000.parquet
+        parts = reversed(Path(table).relative_to(folder).parts)
+        found = next(filter(None, (_SPLIT.match(part.lower()) for part in parts)), None)
+        splits.setdefault(found.group(1) if found else "", []).append(table)
+    if split is not None and split not in splits:
+        known = ", ".join(name or "(none)" for name in splits)
+        raise UserError(f"{folder} has no tables of a split '{split}'.{did_you_mean(split, splits)} It has: {known}.")
+    chosen = split if split is not None else "train" if "train" in splits else next(iter(splits))
+    return f"{folder}, split {chosen}" if chosen else str(folder), splits[chosen]
+
+
+def _readable(source: ImageSource | ImageStream) -> ImageSource | ImageStream:
+    """Say at once, not a thousand failures later, that nothing here can be read."""
+    if is_stream(source):
+        return source  # its beginning is read anyway, for the size of its images
+    failures: list[UnreadableImage] = []
+    for tried in evenly_spaced(len(source), _TRIED_ON_OPENING):
+        index = torch.tensor([tried])
+        _, unreadable = source.read(index, draw_crops(PRESETS["none"], index), (16, 16))
+        if not unreadable:
+            return source
+        failures += unreadable.values()
+    raise UserError(
+        f"Of {len(source)} images in {source.name}, {len(failures)} were tried and none could be read; for example"
+        f" {failures[0]}. Check that the files are complete and are images."
+    )
+
+
+def _beside(path: Path) -> str:
+    try:
+        return did_you_mean(path.name, [entry.name for entry in os.scandir(path.parent)])
+    except OSError:
+        return ""
+
+
+def _open_scenes(uri: str, options: str) -> ArraySource:
+    from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
+
+    numbers = {"count": _SCENES, "size": 64, "seed": 0, "first": 0}
+    split = "train"
+    for position, option in enumerate(filter(None, options.split(","))):
+        key, equals, value = option.partition("=")
+        if not equals and position == 0:
+            key, value = "count", option
+        if key == "split":
+            split = value
+        elif key not in numbers:
+            known = [*numbers, "split"]
+            raise UserError(
+                f"'{option}' in {uri} is not an option of the scenes.{did_you_mean(key, known)}"
+                f" Write it like scenes:5000,size=64,seed=0,split=test."
+            )
+        elif not value.isdecimal() or (key in ("count", "size") and int(value) == 0):
+            raise UserError(f"{key} in {uri} is '{value}'; it must be a whole number, like {numbers[key]}.")
+        else:
+            numbers[key] = int(value)
+    chosen = numbers["first"] + np.arange(numbers["count"])
+    scenes = draw_scenes(chosen, size=numbers["size"], seed=numbers["seed"], split=split)
+    return ArraySource(uri, torch.from_numpy(scenes.images), CLASSES, torch.from_numpy(scenes.classes))

@@ -1,0 +1,227 @@
+"""WebDataset shards: tar files of images, with a class in a .cls beside each where there are classes."""
+
+import bz2
+import gzip
+import lzma
+import os
+import subprocess
+import tempfile
+import zlib
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import torch
+
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.byte_ranges import ByteRanges, close_files
+from flexpredict.data.sources.folders import IMAGE_SUFFIXES, suffix
+from flexpredict.data.sources.image_source import MOST_CLASSES
+from flexpredict.data.sources.listing import Count, Listing, Names, NamesBuilder, cached_listing, integers
+from flexpredict.data.sources.manifest import Manifest
+from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.tar_members import Member, TarReader
+from flexpredict.errors import UserError
+
+_OPENERS: dict[str, Callable[[str, str], Any]] = {
+    ".gz": gzip.open,
+    ".tgz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+_WORTH_KEEPING = 10_000
+_LONGEST_LABEL = 64
+_LARGEST_IMAGE = 2**30
+
+
+@dataclass(eq=False, kw_only=True)
+class ShardSource(ByteRanges):
+    """Images in tar files on this machine, any of which can be read at any time."""
+
+    names: Names = field(repr=False)
+
+    def describe(self, index: int) -> str:
+        return f"{self.files[int(self.file_of[index])]}/{self.names[index]}"
+
+
+def open_shards(name: str, files: list[str], count: Count) -> ShardSource:
+    """An index of all images in the shards. It is made by skipping from header to header."""
+    close_files()
+    listing = cached_listing("shards", map(os.path.abspath, files), lambda: _list(files, count), _WORTH_KEEPING)
+    tensors, problems = listing.tensors, [UnreadableImage(*problem) for problem in listing.notes["problems"]]
+    if not len(tensors["starts"]):
+        reason = f": {problems[0]}" if problems else ""
+        raise UserError(
+            f"There are no images in the {len(files)} shard(s) of {name}{reason}. Images are members whose names end "
+            f"in {', '.join(sorted(IMAGE_SUFFIXES))}."
+        )
+    labels = tensors["labels"] if bool((tensors["labels"] >= 0).any()) else None
+    return ShardSource(
+        name=name,
+        classes=None if labels is None else _classes(files, int(labels.max()) + 1),
+        labels=labels,
+        problems=problems,
+        files=files,
+        file_of=tensors["file_of"],
+        starts=tensors["starts"],
+        lengths=tensors["lengths"],
+        names=Names(tensors["names"], tensors["ends"]),
+    )
+
+
+def can_be_indexed(file: str) -> bool:
+    """Not what is compressed as a whole, nor what comes out of a program."""
+    return not file.startswith("pipe:") and suffix(file) not in _OPENERS
+
+
+@dataclass(eq=False)
+class ShardStream(ImageStream):
+    """Shards read from beginning to end: compressed, or written by a program (`pipe:COMMAND`)."""
+
+    name: str
+    files: list[str] = field(repr=False)
+    classes: tuple[str, ...] | None = None
+    length: int | None = None
+
+    @property
+    def pieces(self) -> int:
+        return len(self.files)
+
+    def records(self, piece: int) -> Iterator[Record | UnreadableImage]:
+        shard = self.files[piece]
+        try:
+            if shard.startswith("pipe:"):
+                yield from self._piped(shard)
+                return
+            with cast(BinaryIO, _OPENERS.get(suffix(shard), open)(shard, "rb")) as file:
+                yield from _samples(shard, TarReader(file, seekable=False))
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+            yield UnreadableImage(shard, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+
+    def _piped(self, shard: str) -> Iterator[Record | UnreadableImage]:
+        with tempfile.TemporaryFile() as said:
+            command = shard.removeprefix("pipe:")
+            # A shell, because such commands are pipelines; it is the user's own command line.
+            with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, stderr=said) as process:
+                try:
+                    yield from _samples(shard, TarReader(cast(BinaryIO, process.stdout), seekable=False))
+                    # The archive may end before the output does, and a program that cannot write never ends.
+                    rest = 0
+                    while block := cast(BinaryIO, process.stdout).read(2**20):
+                        rest += len(block) - block.count(0)
+                    code = process.wait()
+                    if rest:
+                        reason = "writes more after the end of its archive; give each tar a pipe: of its own"
+                        yield UnreadableImage(shard, reason)
+                finally:
+                    process.kill()
+            if code:
+                said.seek(max(0, said.seek(0, os.SEEK_END) - 300))
+                words = " ".join(said.read().decode(errors="replace").split())
+                yield UnreadableImage(shard, f"ended with exit code {code}{': ' + words if words else ''}")
+
+
+def _list(files: list[str], count: Count) -> Listing:
+    names, file_of, starts, lengths, labels = NamesBuilder(), array("q"), array("q"), array("q"), array("q")
+    problems: list[UnreadableImage] = []
+    for number, path in enumerate(files):
+        key, label, unlabelled = b"", -1, 0  # of the sample whose members come now
+        try:
+            with open(path, "rb") as file:
+                reader = TarReader(file, seekable=True)
+                for member in reader:
+                    member_key, ending = _key_and_ending(member.name)
+                    if member_key != key:
+                        key, label, unlabelled = member_key, -1, 0
+                    if ending == ".cls":
+                        label = _label(reader.content(_LONGEST_LABEL))
+                        if unlabelled:
+                            labels[-unlabelled:] = array("q", [label] * unlabelled)
+                            unlabelled = 0
+                    elif ending in IMAGE_SUFFIXES and (reason := _why_not(member)):
+                        problems.append(UnreadableImage(f"{path}/{os.fsdecode(member.name)}", reason))
+                    elif ending in IMAGE_SUFFIXES:
+                        names.append(member.name)
+                        file_of.append(number)
+                        starts.append(member.start)
+                        lengths.append(member.size)
+                        labels.append(label)
+                        unlabelled += label < 0
+                        if len(names) % 1000 == 0:
+                            count(1000)
+            problems += [UnreadableImage(path, damage) for damage in reader.damage]
+        except OSError as error:
+            problems.append(UnreadableImage(path, f"cannot be read: {error.strerror}"))
+    built = names.build()
+    tensors = {
+        "names": built.blob,
+        "ends": built.ends,
+        "file_of": integers(file_of).to(torch.int32),
+        "starts": integers(starts),
+        "lengths": integers(lengths),
+        "labels": integers(labels),
+    }
+    notes = {"problems": [[problem.name, problem.reason] for problem in problems]}
+    return Listing(tensors, notes, [os.path.abspath(path) for path in files])
+
+
+def _samples(shard: str, reader: TarReader) -> Iterator[Record | UnreadableImage]:
+    """Members that share a key and follow each other are one sample; each image in it is given its class."""
+    key, label = b"", None
+    images: list[Record | UnreadableImage] = []
+    told = 0
+
+    def finished() -> Iterator[Record | UnreadableImage]:
+        for image in images:
+            yield Record(image.name, image.encoded, label) if isinstance(image, Record) else image
+
+    for member in reader:
+        member_key, ending = _key_and_ending(member.name)
+        if member_key != key:
+            yield from finished()
+            key, label, images = member_key, None, []
+        if ending == ".cls":
+            number = _label(reader.content(_LONGEST_LABEL))
+            label = number if number >= 0 else None
+        elif ending in IMAGE_SUFFIXES:
+            name, reason = f"{shard}/{os.fsdecode(member.name)}", _why_not(member)
+            content = b"" if reason else reader.content(_LARGEST_IMAGE)
+            if not reason and len(content) < member.size:
+                reason = f"cut short: {len(content)} of {member.size} bytes are there"
+            images.append(UnreadableImage(name, reason) if reason else Record(name, content))
+        for damage in reader.damage[told:]:
+            images.append(UnreadableImage(shard, damage))
+        told = len(reader.damage)
+    yield from finished()
+    for damage in reader.damage[told:]:
+        yield UnreadableImage(shard, damage)
+
+
+def _key_and_ending(member: bytes) -> tuple[bytes, str]:
+    """WebDataset's rule: the key of a sample is all before the first dot of the file's name."""
+    folder, slash, file = member.rpartition(b"/")
+    stem, _, _ = file.partition(b".")
+    # Hidden files, such as what a Mac puts beside each, are none of ours.
+    return folder + slash + stem, "" if file.startswith(b".") else suffix(os.fsdecode(file))
+
+
+def _why_not(member: Member) -> str | None:
+    """Why a member that is called an image cannot be one."""
+    if not member.is_file:
+        return "a link or a device, not a file"
+    return f"{member.size} bytes are too many for an image" if member.size > _LARGEST_IMAGE else None
+
+
+def _label(text: bytes) -> int:
+    text = text.strip()
+    return int(text) if text.isdigit() and int(text) < MOST_CLASSES else -1
+
+
+def _classes(files: list[str], count: int) -> tuple[str, ...]:
+    """From the manifest beside the shards, else numbers."""
+    manifest = Manifest.load(Path(files[0]).parent)
+    if manifest is not None and manifest.classes is not None and len(manifest.classes) >= count:
+        return tuple(manifest.classes)
+    return tuple(map(str, range(count)))

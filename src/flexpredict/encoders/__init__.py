@@ -1,0 +1,1 @@
+"""Any encoder behind one face."""

@@ -1,0 +1,122 @@
+"""The other half of published checkpoints: the predictor of I-JEPA and StoP, the decoder of MAE.
+
+Both become a `flexpredict.model.predictor.Predictor`, so that pre-training goes on where it was left.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from flexpredict.encoders.checkpoints.hugging_face_names import to_timm_names
+from flexpredict.errors import UserError
+from flexpredict.model.positions import sincos_positions
+
+# Published name -> name in our Predictor.
+PREDICTOR_NAMES = {
+    "predictor_embed": "projection",
+    "predictor_blocks": "blocks",
+    "predictor_norm": "norm",
+    "predictor_proj": "output",
+}
+_POSITIONS = "predictor_pos_embed"
+_DECODER_NAMES = {
+    "decoder_embed": "projection",
+    "decoder_blocks": "blocks",
+    "decoder_norm": "norm",
+    "decoder_pred": "output",
+}
+
+
+@dataclass
+class PublishedPredictor:
+    """g_φ of a published checkpoint.
+
+    Args:
+        method: whose it is.
+        tensors: under the names of our Predictor.
+        dim: its width d_p.
+        depth: its blocks.
+        heads: of its attention, where that is known; else those of the encoder.
+        convention: "released" is StoP's code: A's bias goes with the noise and m̃ is not used; "paper" is I-JEPA's,
+            which adds m̃.
+    """
+
+    method: Literal["ijepa", "mae"]
+    tensors: dict[str, Tensor]
+    dim: int
+    depth: int
+    heads: int | None = None
+    convention: Literal["paper", "released"] = "paper"
+
+
+def published_predictor(
+    tensors: dict[str, Tensor], grid: tuple[int, int], where: str, decoder_heads: int | None = None
+) -> PublishedPredictor | None:
+    """The predictor or decoder among the tensors of a whole checkpoint; None if there is none."""
+    inner = _below(tensors, "predictor_embed.weight")
+    if inner:
+        renamed = _renamed(inner, PREDICTOR_NAMES, _POSITIONS, grid, where)
+        dim, depth = _sizes(renamed)
+        return PublishedPredictor("ijepa", renamed, dim, depth, None, "released" if is_stop(tensors) else "paper")
+    inner = _below(tensors, "decoder_embed.weight")
+    if inner:
+        # Of Hugging Face; the second is what transformers 5 writes.
+        names = [name for name in inner if name.startswith(("decoder_layers.", "decoder_encoder."))]
+        layers = to_timm_names({name.removeprefix("decoder_"): inner.pop(name) for name in names})
+        inner |= {f"decoder_{name}": tensor for name, tensor in layers.items()}
+        inner = {name: tensor for name, tensor in inner.items() if name.startswith(("decoder_", "mask_token"))}
+        renamed = _renamed(inner, _DECODER_NAMES, "decoder_pos_embed", grid, where)
+        dim, depth = _sizes(renamed)
+        return PublishedPredictor("mae", renamed, dim, depth, decoder_heads or (16 if dim == 512 else None))
+    return None
+
+
+def is_stop(tensors: dict[str, Tensor]) -> bool:
+    """Whether a predictor is StoP's rather than I-JEPA's.
+
+    Both files have the same tensors, but each code makes them in an order of its own, which dictionaries keep.
+    """
+    order = [name for name in _below(tensors, "predictor_embed.weight") if name in ("mask_token", _POSITIONS)]
+    return order[:1] == [_POSITIONS]
+
+
+def _below(tensors: dict[str, Tensor], ending: str) -> dict[str, Tensor]:
+    """Tensors beside the one whose name ends so, in their order."""
+    start = next((name.removesuffix(ending) for name in tensors if name.endswith(ending)), None)
+    if start is None:
+        return {}
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def _renamed(
+    published: dict[str, Tensor], names: dict[str, str], positions: str, grid: tuple[int, int], where: str
+) -> dict[str, Tensor]:
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in published.items():
+        head, _, rest = name.partition(".")
+        if name == "mask_token":
+            renamed[name] = tensor.flatten().float()
+        elif name == positions:
+            _check_positions(tensor[0], grid, where)
+        elif head in names:
+            renamed[f"{names[head]}.{rest}"] = tensor.float()
+        else:
+            raise UserError(f"Beside the encoder of {where} is a tensor {name}, which published predictors lack.")
+    return renamed
+
+
+def _check_positions(positions: Tensor, grid: tuple[int, int], where: str) -> None:
+    """They are computed here, not read."""
+    patches = positions[len(positions) - math.prod(grid) :].float()
+    if not torch.allclose(patches, sincos_positions(grid, patches.shape[1]), atol=2e-3, rtol=0):
+        raise UserError(
+            f"The positions of the predictor in {where} are not the sines and cosines that were published."
+        )
+
+
+def _sizes(renamed: dict[str, Tensor]) -> tuple[int, int]:
+    depth = 1 + max((int(name.split(".")[1]) for name in renamed if name.startswith("blocks.")), default=-1)
+    return renamed["projection.weight"].shape[0], depth

@@ -1,0 +1,1 @@
+"""Before pre-training: look at images, pack them."""

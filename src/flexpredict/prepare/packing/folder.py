@@ -1,0 +1,82 @@
+"""The folder that shards are packed into: empty, begun, or finished, and never somebody else's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
+from flexpredict.errors import UserError
+from flexpredict.files import write_text_atomically
+from flexpredict.prepare.packing.shard_writing import ShardRecord
+
+
+class PackingFolder:
+    """Where the shards go, and what an earlier run has left there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / PACKING_SETTINGS
+
+    def shard(self, number: int) -> Path:
+        return self.path / f"shard-{number:06d}.tar"
+
+    def require_ours(self) -> None:
+        """Nothing there, or the beginning of such a set."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file. Name a folder for the shards that does not exist yet.")
+        manifest = Manifest.load(self.path)
+        if manifest is not None:
+            self._tidy()
+            raise UserError(
+                f"{self.path} is complete: {manifest.images:,} images of {manifest.source} in"
+                f" {len(manifest.shards):,} shard(s). Use it as it is; to pack other images, name another folder."
+            )
+        if self.settings.is_file() or not self.path.is_dir():
+            return
+        # A run that was killed early may have left the settings under their temporary name.
+        strangers = [entry for entry in self.path.iterdir() if not entry.name.startswith(f".{PACKING_SETTINGS}.")]
+        if strangers:
+            raise UserError(
+                f"{self.path} is not empty ({min(strangers).name} is there) and was not begun by `flexpredict pack`."
+                " Name a folder that is empty or does not exist yet."
+            )
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Note how the shards are made; or make sure that those there were made in the same way."""
+        if not self.settings.is_file():
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"Cannot make the folder {self.path}: {error.strerror}. Name another.") from error
+            write_text_atomically(self.settings, json.dumps(settings, indent=1) + "\n")
+            return
+        try:
+            before = dict(json.loads(self.settings.read_bytes()))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.settings} is damaged. Delete {self.path} and pack the images again.") from error
+        differences = [
+            f"{name.replace('_', ' ')} {before.get(name)} (now {value})"
+            for name, value in settings.items()
+            if before.get(name) != value
+        ]
+        if differences:
+            raise UserError(
+                f"{self.path} was begun with {', '.join(differences)}. Go on as it was begun, or pack into another"
+                f" folder, or delete {self.path} to begin anew."
+            )
+
+    def finished_shards(self) -> dict[int, ShardRecord]:
+        """By number. Those whose length is not the recorded one are to be made again."""
+        numbers = sorted(int(path.stem.removeprefix("shard-")) for path in self.path.glob("shard-[0-9]*.json"))
+        records = ((number, ShardRecord.load(self.shard(number))) for number in numbers)
+        return {number: record for number, record in records if record is not None}
+
+    def finish(self, manifest: Manifest) -> None:
+        """From here on the manifest says it all."""
+        manifest.save(self.path)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        for pattern in ("shard-*.json", ".*.tmp", PACKING_SETTINGS):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)

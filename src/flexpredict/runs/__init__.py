@@ -1,0 +1,1 @@
+"""What a run folder holds: config, metrics, checkpoints, the encoder file."""

@@ -1,0 +1,1 @@
+"""The paper's questions asked again: ablations and analyses."""

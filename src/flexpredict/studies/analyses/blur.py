@@ -1,0 +1,230 @@
+"""Which positional frequencies the learnt covariance hides, and how far the noise moves a token.
+
+The paper guesses that high frequencies may get more variance than low ones. The figure shows what is: the variance of
+A n in each frequency of ψ, by itself and over the variance that ψ has there on this grid.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flexpredict.errors import UserError
+from flexpredict.model.positions import noise_to_signal
+from flexpredict.randomness import stream_key
+from flexpredict.runs.metrics import read_records
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.studies.analyses.covariance import (
+    Bands,
+    Spectrum,
+    as_values,
+    frequency_bands,
+    moving_levels,
+    spectrum,
+)
+from flexpredict.studies.analyses.opening import OpenedModel
+from flexpredict.studies.analyses.output import COLOURS, GREY, Analysis, drawing, prepare, write_json
+
+# Runs without noise have an A all the same. It is shown at the level that the paper's ViT-B starts with.
+_RATIO_WITHOUT_NOISE = 0.2
+_FEW = 0.01  # the share of tokens that must be misplaced for the blur to have begun
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """What the noise of one run hides.
+
+    Args:
+        noise_std: its level, or the one it is shown at if it has none.
+        bands, new_bands: of its matrix now, and of that matrix before training.
+        levels: the noise_std at which each of many draws would be taken for another place, ascending.
+        log: step and location blur in patches, from its log.
+    """
+
+    opened: OpenedModel
+    noise_std: float
+    bands: Bands
+    new_bands: Bands
+    spectrum: Spectrum
+    new_spectrum: Spectrum
+    levels: Tensor
+    log: list[tuple[float, float]]
+
+    @property
+    def start(self) -> float:
+        """The noise_std at which one token in a hundred is taken for another place."""
+        return float(self.levels[int(_FEW * len(self.levels))])
+
+    @property
+    def misplaced(self) -> float:
+        """The share of tokens that are taken for another place."""
+        return float((self.levels < self.noise_std).double().mean())
+
+
+def hidden(opened: OpenedModel, noise_std: float | None = None, seed: int = 0) -> Hidden:
+    """noise_std: another level than the run's own."""
+    matrix, positions, grid = opened.matrix, opened.positions, opened.tokens.grid
+    level = opened.level(noise_std) or _RATIO_WITHOUT_NOISE / noise_to_signal(matrix, positions, 1.0)
+    new = opened.new_matrix
+    records = read_records(RunFolder(Path(opened.name).expanduser()).metrics)
+    return Hidden(
+        opened,
+        level,
+        frequency_bands(matrix, positions, grid, level),
+        frequency_bands(new, positions, grid, level),
+        spectrum(matrix, level),
+        spectrum(new, level),
+        moving_levels(matrix, positions, stream_key(seed, "noise of the blur figure")),
+        [(record["step"], record["location_blur"]) for record in records if "location_blur" in record],
+    )
+
+
+def draw_blur(models: Sequence[OpenedModel], out: Path, *, noise_std: float | None = None, seed: int = 0) -> Analysis:
+    """blur.png and blur.json, for a few runs in one figure."""
+    if not 1 <= len(models) <= len(COLOURS):
+        raise UserError(f"The blur figure shows 1 to {len(COLOURS)} runs, not {len(models)}.")
+    runs = [hidden(opened, noise_std, seed) for opened in models]
+    prepare(out)
+    picture, data = out / "blur.png", out / "blur.json"
+    write_json(data, {run.opened.name: _values(run) for run in runs})
+    _draw(picture, runs)
+    lines = [line for run in runs for line in _in_words(run)]
+    table = [
+        {
+            "run": run.opened.label,
+            "noise_std": f"{run.noise_std:.3g}" + ("" if run.opened.noise_std else " (has none)"),
+            "‖A n‖ / ‖ψ‖": f"{noise_to_signal(run.opened.matrix, run.opened.positions, run.noise_std):.2f}",
+            "high / low": f"{run.bands.high_to_low:.2f} (new {run.new_bands.high_to_low:.2f})",
+            "rank": f"{run.spectrum.effective_rank:.1f} (new {run.new_spectrum.effective_rank:.1f})",
+            "misplaced": f"{100 * run.misplaced:.1f} %",
+            "1 % from": f"{run.start:.3g}",
+        }
+        for run in runs
+    ]
+    return Analysis(picture, data, tuple(lines), tuple(table))
+
+
+def _in_words(run: Hidden) -> list[str]:
+    ratio, label = run.bands.high_to_low, run.opened.label
+    chance = 2 * run.spectrum.ratio_by_chance
+    if abs(ratio - 1) <= chance:
+        verdict = f"which is no more than chance (± {chance:.2f}): no sign of what the paper guesses"
+    else:
+        verdict = f"beyond chance (± {chance:.2f}), " + ("as" if ratio > 1 else "against what") + " the paper guesses"
+    lines = [
+        f"{label}: the higher half of the frequencies of ψ has {ratio:.2f} times the noise of the lower half "
+        f"({run.new_bands.high_to_low:.2f} before training), {verdict}."
+    ]
+    if run.opened.noise_std and run.log and not any(blur for _, blur in run.log):
+        rows, columns = run.opened.tokens.grid
+        lines.append(
+            f"{label}: the location blur in the log is zero throughout, as on a grid of {rows}x{columns} patches the "
+            f"true place stays nearest at this level. One token in a hundred is taken for another from noise_std "
+            f"{run.start:.3g} on, {run.start / run.noise_std:.1f} times the level of {run.noise_std:.3g}."
+        )
+    return lines
+
+
+def _values(run: Hidden) -> dict[str, Any]:
+    return {
+        "noise_std": run.noise_std,
+        "noise_std_of_run": run.opened.noise_std,
+        "step": run.opened.step,
+        "trained": as_values(run.bands, run.spectrum),
+        "new": as_values(run.new_bands, run.new_spectrum),
+        "misplaced": run.misplaced,
+        "noise_std_where_1_percent_are_misplaced": run.start,
+        "location_blur": [{"step": step, "patches": blur} for step, blur in run.log],
+    }
+
+
+def _draw(path: Path, runs: Sequence[Hidden]) -> None:
+    with drawing(path, 12.4, 7.0) as figure:
+        ((shape, relative, eigenvalues), (log, moved, key)) = figure.subplots(2, 3)
+        _draw_bands(shape, relative, runs)
+        _draw_spectrum(eigenvalues, runs)
+        _draw_log(log, runs)
+        _draw_moved(moved, runs)
+        lines = [line for axis in (shape, moved) for line in axis.get_legend_handles_labels()[0]]
+        key.legend(handles=lines, loc="center left", fontsize=10)
+        key.set_axis_off()
+
+
+def _draw_bands(shape: Any, relative: Any, runs: Sequence[Hidden]) -> None:
+    for run, colour in zip(runs, COLOURS, strict=False):
+        for part, (name, dashes) in enumerate((("columns", "--"), ("rows", "-"))):
+            waves, label = run.bands.wavelengths.numpy(), f"{run.opened.label}, {name}"
+            shape.plot(waves, run.bands.shape[part].numpy(), dashes, color=colour, label=label)
+            relative.plot(waves, run.bands.relative[part].numpy(), dashes, color=colour)
+    new, waves = runs[0].new_bands.shape.mean(dim=0).numpy(), runs[0].new_bands.wavelengths.numpy()
+    shape.plot(waves, new, color=GREY, linewidth=1.0, label="A before training")
+    shape.axhline(1.0, color="black", linewidth=1.0, linestyle=":", label="identity of the same trace (flat)")
+    flat = runs[0].bands.noise.mean() / runs[0].bands.signal.mean(dim=0)
+    relative.plot(waves, flat.numpy(), ":", color="black", linewidth=1.0)
+    relative.axhline(1.0, color=GREY, linewidth=0.8)
+    relative.set_yscale("log")
+    extent = max(runs[0].opened.tokens.grid)
+    for axis in (shape, relative):
+        axis.set_xscale("log")
+        axis.axvspan(2 * extent, waves[-1], color=GREY, alpha=0.12, linewidth=0)
+        axis.set_xlabel("wavelength of the frequency (patches)")
+    shape.set_ylim(bottom=0.0)
+    shape.set_ylabel("variance of A n / its mean")
+    shape.set_title("Noise in each frequency of ψ\n(shaded: waves longer than two grids)")
+    relative.set_ylabel("variance of A n / variance of ψ")
+    relative.set_title("Noise over signal in each frequency\n(above 1 the frequency is drowned)")
+
+
+def _draw_spectrum(axis: Any, runs: Sequence[Hidden]) -> None:
+    def line(found: Spectrum, label: str, **style: Any) -> None:
+        share = found.eigenvalues / found.eigenvalues.sum()
+        axis.plot(range(1, len(share) + 1), share.numpy(), label=f"{label}: rank {found.effective_rank:.1f}", **style)
+
+    for run, colour in zip(runs, COLOURS, strict=False):
+        line(run.spectrum, run.opened.label, color=colour)
+    line(runs[0].new_spectrum, "before training", color=GREY, linewidth=1.0)
+    dim = len(runs[0].spectrum.eigenvalues)
+    axis.axhline(1 / dim, color="black", linestyle=":", linewidth=1.0, label=f"identity: rank {dim}")
+    axis.set_yscale("log")
+    axis.set_xlabel("number of the eigenvalue")
+    axis.set_ylabel("share of the variance")
+    axis.set_title("Spectrum of A Aᵀ, and its effective rank")
+    axis.legend(fontsize=8)
+
+
+def _draw_log(axis: Any, runs: Sequence[Hidden]) -> None:
+    noisy = False
+    for run, colour in zip(runs, COLOURS, strict=False):
+        if run.log and run.opened.noise_std:
+            noisy = True
+            steps, blurs = zip(*run.log, strict=True)
+            axis.plot(steps, blurs, color=colour)
+    if not noisy:
+        axis.text(0.5, 0.5, "no log of a run with noise", ha="center", transform=axis.transAxes)
+    elif not any(blur for run in runs for _, blur in run.log):
+        axis.set_ylim(-0.05, 1.0)
+        note = "zero throughout: on so small a grid\nthe true place stays nearest"
+        axis.text(0.5, 0.5, note, ha="center", transform=axis.transAxes)
+    axis.set_xlabel("step")
+    axis.set_ylabel("mean distance (patches)")
+    axis.set_title("Location blur over training")
+
+
+def _draw_moved(axis: Any, runs: Sequence[Hidden]) -> None:
+    for run, colour in zip(runs, COLOURS, strict=False):
+        share = 100 * torch.arange(1, len(run.levels) + 1) / len(run.levels)
+        axis.plot(run.levels.numpy(), share.numpy(), color=colour)
+        label = "noise_std" if run.opened.noise_std else "no noise, shown at"
+        label = f"{run.opened.label}: {label} {run.noise_std:.2g}"
+        axis.axvline(run.noise_std, color=colour, linestyle="-.", linewidth=1.2, label=label)
+    # The last few draws point away from the grid and are never taken for another place.
+    shown = [float(run.levels[len(run.levels) * 9 // 10]) for run in runs]
+    axis.set_xlim(min(min(float(run.levels[0]), run.noise_std) for run in runs) / 2, max(shown))
+    axis.set_xscale("log")
+    axis.set_ylim(0, 100)
+    axis.set_xlabel("noise_std")
+    axis.set_ylabel("tokens taken for another place (%)")
+    axis.set_title("At which level the place is lost")

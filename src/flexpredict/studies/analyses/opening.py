@@ -1,0 +1,158 @@
+"""The model of a run at one of its checkpoints, or that of a published checkpoint, to be looked at."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from flexpredict.encoders.starting_weights import adopted, initial_weights, start_from
+from flexpredict.errors import UserError, printable
+from flexpredict.methods.method import MaskedTokens, Method
+from flexpredict.model.encoder import model_facts
+from flexpredict.runs.checkpoint import load_model, newest_checkpoint
+from flexpredict.runs.encoder_file import EncoderSpec
+from flexpredict.runs.metrics import read_records
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.training.objective import build_method, settle_method
+from flexpredict.training.recipe import Recipe, parse_image_sizes
+from flexpredict.training.recipe_parser import make_recipe, read_yaml
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedModel:
+    """A model in evaluation mode, and what is known of it.
+
+    Args:
+        name: as it was asked for.
+        recipe: with nothing left open that the model depends on.
+        model: with the weights of the checkpoint.
+        step: of the checkpoint; none for published ones.
+        noise_std: the noise level in force at that step.
+        new_matrix: N d_p d_n, what projected the noise before training.
+    """
+
+    name: str
+    recipe: Recipe
+    model: Method
+    step: int | None
+    noise_std: float
+    new_matrix: Tensor
+
+    @property
+    def label(self) -> str:
+        """Short enough for a legend."""
+        return printable(Path(self.name).resolve().name)
+
+    @property
+    def tokens(self) -> MaskedTokens:
+        """Where ψ, m̃ and A are."""
+        return self.model.masked_tokens
+
+    @property
+    def positions(self) -> Tensor:
+        """ψ, N d_p."""
+        return self.tokens.positions.detach().float()
+
+    @property
+    def matrix(self) -> Tensor:
+        """What projects the noise, d_p d_n: A, unless the recipe says otherwise."""
+        return self.tokens.stochastic.noise_matrix.detach().float()
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        assert self.recipe.image_size
+        return parse_image_sizes(self.recipe.image_size)[0]
+
+    def level(self, noise_std: float | None) -> float:
+        """The noise level that is asked for, by default the run's own."""
+        if noise_std is None:
+            return self.noise_std
+        if not 0 <= noise_std < math.inf:
+            raise UserError(f"--noise_std {noise_std:g} must be a standard deviation: 0 or more, and finite.")
+        return noise_std
+
+
+def open_model(name: str | Path, step: int | None = None, heads: int | None = None) -> OpenedModel:
+    """Open a run folder at its last checkpoint (or another that was kept), or a checkpoint of I-JEPA or StoP.
+
+    heads: attention heads of a published checkpoint whose width does not tell.
+    """
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise UserError(
+            f"There is no run '{printable(str(name))}' (looked for in {Path.cwd()}). Give a run folder, or a "
+            "checkpoint of I-JEPA or StoP."
+        )
+    if path.is_dir():
+        return _run(RunFolder(path), str(name), step)
+    if step is not None:
+        raise UserError(f"--step {step} chooses a checkpoint of a run folder, and {printable(str(name))} is a file.")
+    return _published(str(name), heads)
+
+
+def run_config(folder: RunFolder) -> Recipe:
+    """The recipe that a run was made with."""
+    if not folder.config.is_file():
+        raise UserError(
+            f"{printable(str(folder.path))} is not a run folder: it has no config.yaml. Give the --out of a run."
+        )
+    return make_recipe(read_yaml(folder.config))
+
+
+def _run(folder: RunFolder, name: str, step: int | None) -> OpenedModel:
+    recipe = run_config(folder)
+    checkpoint = newest_checkpoint(folder.checkpoints) if step is None else _kept(folder.checkpoints, step)
+    step = int(checkpoint.name.removeprefix("step-"))
+    model, new_matrix = _new(recipe)
+    load_model(checkpoint, model)
+    # The log knows better than the recipe, where the level follows a schedule or is predicted from the context.
+    logged = [record["noise_std"] for record in read_records(folder.metrics) if record.get("step", step + 1) <= step]
+    level = logged[-1] if logged else model.masked_tokens.stochastic.noise_std
+    return OpenedModel(name, recipe, model.eval(), step, float(level), new_matrix)
+
+
+def _kept(checkpoints: Path, step: int) -> Path:
+    path = checkpoints / f"step-{step}"
+    if not (path / "state.json").is_file():
+        steps = sorted(int(other.name.removeprefix("step-")) for other in checkpoints.glob("step-*"))
+        raise UserError(
+            f"There is no checkpoint of step {step} in {checkpoints}; there are those of "
+            f"{', '.join(map(str, steps)) or 'none'}. Choose one, or train with --keep_every to have more."
+        )
+    return path
+
+
+def _published(name: str, heads: int | None) -> OpenedModel:
+    recipe = Recipe(init_from=name, model_options={} if heads is None else {"num_heads": heads})
+    initial = initial_weights(recipe)
+    if not initial.rest:
+        raise UserError(
+            f"{printable(name)} has no predictor of I-JEPA or StoP beside its encoder, hence no A to look at. Give a "
+            "run folder, or a whole checkpoint as it was published (.pth.tar)."
+        )
+    if initial.settings["convention"] != "released":
+        recipe = replace(recipe, positions=replace(recipe.positions, kind="sincos"))  # I-JEPA's
+    recipe = adopted(recipe, initial)
+    assert recipe.model
+    recipe = settle_method(recipe, model_facts(recipe.model, recipe.model_options))
+    model, new_matrix = _new(recipe)
+    start_from(model, initial)
+    return OpenedModel(name, recipe, model.eval(), None, model.masked_tokens.stochastic.noise_std, new_matrix)
+
+
+def _new(recipe: Recipe) -> tuple[Method, Tensor]:
+    """The model before training, and what projects its noise."""
+    assert recipe.model and recipe.image_size and recipe.patch_size and recipe.encoder_positions
+    spec = EncoderSpec(
+        recipe.model,
+        parse_image_sizes(recipe.image_size)[0],
+        recipe.patch_size,
+        recipe.encoder_positions,
+        recipe.class_token,
+        recipe.model_options,
+    )
+    model = build_method(recipe, spec.build(recipe.seed))
+    with torch.no_grad():
+        return model, model.masked_tokens.stochastic.noise_matrix.float().clone()

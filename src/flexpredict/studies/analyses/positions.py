@@ -1,0 +1,162 @@
+"""How alike a stochastic position is to all others (the paper's Figure 5), beside the deterministic one.
+
+For a query patch q the maps show the cosine of ψ_q + A n with each sin-cos position ψ_k: without noise, for one draw
+of n, and on average over many draws.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from flexpredict.errors import UserError
+from flexpredict.model.positions import Grid, noise_to_signal
+from flexpredict.randomness import normal, sample_keys, stream_key
+from flexpredict.studies.analyses.opening import OpenedModel
+from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
+from flexpredict.studies.analyses.places import in_words, place
+
+_DRAWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Similarities:
+    """Cosines of Q query positions with all N, each Q N."""
+
+    deterministic: Tensor
+    one_draw: Tensor
+    mean: Tensor
+
+
+def similarities(
+    positions: Tensor, matrix: Tensor, noise_std: float, queries: Tensor, draws: int, seed: int = 0
+) -> Similarities:
+    """positions: ψ N d_p; matrix: A d_p d_n; queries: Q int64, patches."""
+    places = F.normalize(positions, dim=1)
+    asked = positions[queries]
+    total = torch.zeros(len(queries), len(positions), dtype=torch.float64)
+    first = torch.empty(0)
+    key = stream_key(seed, "noise of the positions figure")
+    for start in range(0, draws, _DRAWS_AT_ONCE):
+        numbers = torch.arange(start, min(start + _DRAWS_AT_ONCE, draws))
+        # One stream for each draw of each query: more draws leave the earlier ones as they were.
+        keys = sample_keys(key, numbers[:, None] * len(positions) + queries)
+        moved = asked + noise_std * normal(keys, matrix.shape[1]) @ matrix.T  # draws Q d_p
+        cosines = F.normalize(moved, dim=-1) @ places.T
+        first = cosines[0] if start == 0 else first
+        total += cosines.sum(dim=0, dtype=torch.float64)
+    return Similarities(F.normalize(asked, dim=1) @ places.T, first, (total / draws).float())
+
+
+def draw_positions(
+    opened: OpenedModel,
+    out: Path,
+    *,
+    queries: Sequence[str] = (),
+    noise_std: float | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Analysis:
+    """positions.png and positions.npz. queries: "ROW,COLUMN"; noise_std: another level than the run's own."""
+    if draws < 1:
+        raise UserError(f"--draws {draws}: at least one draw is needed.")
+    grid, level = opened.tokens.grid, opened.level(noise_std)
+    asked = torch.tensor([place(text, grid, "--queries") for text in queries] or _usual_queries(grid))
+    found = similarities(opened.positions, opened.matrix, level, asked, draws, seed)
+    ratio = noise_to_signal(opened.matrix, opened.positions, level)
+    columns = {
+        "deterministic": found.deterministic,
+        f"one draw, noise_std {level:.3g}": found.one_draw,
+        f"mean of {draws:,} draws": found.mean,
+    }
+    prepare(out)
+    picture, data = out / "positions.png", out / "positions.npz"
+    write_arrays(
+        data,
+        {
+            "queries": asked,
+            "grid": grid,
+            "noise_std": level,
+            "noise_to_signal": ratio,
+            "deterministic": found.deterministic,
+            "one_draw": found.one_draw,
+            "mean": found.mean,
+        },
+    )
+    _draw(picture, columns, asked, grid, f"{opened.label}: ‖A n‖ / ‖ψ‖ = {ratio:.2f}")
+    shrunk = _shrinkage(found)
+    lines = [
+        f"Noise of {ratio:.2f} times the length of ψ. On average it multiplies the map by {shrunk.factor:.2f}; what "
+        f"that leaves unexplained of the map's shape is {100 * shrunk.rest:.1f} % of its variance.",
+    ]
+    if not level:
+        lines.append("This run has no noise, so the columns are equal. Say --noise_std to see what some would do.")
+    table = [
+        {
+            "query": in_words(int(query), grid),
+            **{title: _summary(maps[number], int(query), grid) for title, maps in columns.items()},
+        }
+        for number, query in enumerate(asked)
+    ]
+    return Analysis(picture, data, tuple(lines), tuple(table))
+
+
+@dataclass(frozen=True)
+class _Shrinkage:
+    """The mean map as a multiple of the deterministic one: the best factor, and what it leaves of the variance."""
+
+    factor: float
+    rest: float
+
+
+def _shrinkage(found: Similarities) -> _Shrinkage:
+    clean, mean = found.deterministic.double(), found.mean.double()
+    factor = float((clean * mean).sum() / clean.square().sum())
+    spread = (mean - mean.mean(dim=1, keepdim=True)).square().sum()
+    return _Shrinkage(factor, float((mean - factor * clean).square().sum() / spread.clamp_min(1e-12)))
+
+
+def _usual_queries(grid: Grid) -> list[int]:
+    """A corner, the middle of an edge, and two inside."""
+    rows, columns = grid
+    chosen = ((0, 0), (0, columns // 2), (rows // 2, columns // 2), (3 * rows // 4, columns // 4))
+    return list(dict.fromkeys(row * columns + column for row, column in chosen))
+
+
+def _summary(similarity: Tensor, query: int, grid: Grid) -> str:
+    """At the query, at its neighbours, and at all others."""
+    near, far = neighbourhood(query, grid)
+    return f"{similarity[query]:.2f} / {similarity[near].mean():.2f} / {similarity[far].mean():.2f}"
+
+
+def neighbourhood(query: int, grid: Grid) -> tuple[Tensor, Tensor]:
+    """Which patches are next to a patch (its eight neighbours), and which are farther away: N bool each."""
+    rows, columns = (torch.arange(length) for length in grid)
+    distance = torch.maximum((rows - query // grid[1]).abs()[:, None], (columns - query % grid[1]).abs()).flatten()
+    return distance == 1, distance > 1
+
+
+def _draw(path: Path, columns: dict[str, Tensor], queries: Tensor, grid: Grid, title: str) -> None:
+    count, aspect = len(queries), grid[0] / grid[1]
+    with drawing(path, 6.6, 0.8 + 1.8 * aspect * count) as figure:
+        axes = figure.subplots(count, len(columns), squeeze=False)
+        low = min(float(maps.min()) for maps in columns.values())
+        for column, (name, maps) in enumerate(columns.items()):
+            for row, query in enumerate(queries.tolist()):
+                axis = axes[row, column]
+                # One scale for all, so that a map that is lowered as a whole is seen to be.
+                shown = axis.imshow(maps[row].view(grid).numpy(), vmin=low, vmax=1.0, cmap="viridis")
+                # Black on white is seen on any colour of the map.
+                for colour, size in (("white", 7), ("black", 4)):
+                    axis.plot(query % grid[1], query // grid[1], "s", color=colour, markersize=size)
+                axis.set_xticks([])
+                axis.set_yticks([])
+                if row == 0:
+                    axis.set_title(name)
+                if column == 0:
+                    axis.set_ylabel(in_words(query, grid))
+        figure.colorbar(shown, ax=axes, label="cosine similarity to each position", shrink=0.7)
+        figure.suptitle(title, fontsize=11)

@@ -1,0 +1,144 @@
+"""What a person types, and what they are told when it is wrong: one paragraph, exit code 2, nothing lost."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+from tiny import write_pictures
+
+from flexpredict.cli import main
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SMALL = [
+    "--model_options",
+    '{"embed_dim": 24, "depth": 2, "num_heads": 2}',
+    "--image-size",
+    "32",
+    "--patch-size",
+    "4",
+]
+SMALL += ["--accelerator", "cpu", "--devices", "1", "--batch_size", "8"]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_pictures(tmp_path_factory.mktemp("data"), 16))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The message of a refused command."""
+    code = main(list(arguments))
+    printed = capsys.readouterr()
+    assert code == 2, printed
+    assert "Traceback" not in printed.err and printed.err.startswith("flexpredict: ")
+    assert printed.err.count("\n") == 1, "one paragraph"
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "nowhere"], ["no folder 'nowhere'", "Give a folder of images"]),
+        (["--data", "EMPTY"], ["EMPTY", "no image"]),
+        (["--data", "UNREADABLE"], ["broken.png"]),
+        ([], ["No data was named", "--data"]),
+        (
+            ["--data", "PICTURES", "--patch_size", "64", "--image_size", "32"],
+            ["smaller than a patch", "--patch_size"],
+        ),
+        (
+            ["--data", "PICTURES", "--patch_size", "5", "--image_size", "32"],
+            ["does not divide", "--image_size 30 or 35"],
+        ),
+        (["--data", "PICTURES", "--patch_size", "32", "--image_size", "32"], ["1x1"]),
+        (["--data", "PICTURES", "--model", "vit_tinny_patch16_224"], ["vit_tiny_patch16_224"]),
+        (["--data", "PICTURES", "--model", "resnet18"], ["not a plain vision transformer"]),
+        (["--data", "PICTURES", "--epoch", "3"], ["no option 'epoch'", "'epochs'"]),
+        (["--data", "PICTURES", "--positions.noise_sdt", "3"], ["no option", "'positions.noise_std'"]),
+        (["--data", "PICTURES", "--epochs", "many"], ["epochs", "many"]),
+        (["--data", "PICTURES", "--epochs", "-1"], ["epochs", "more than 0"]),
+        (["--data", "PICTURES", "--image_size", "big"], ["not a size", "256x192"]),
+        (["--data", "PICTURES", "--batch_size", "7", "--accumulate", "2"], ["shared out evenly", "--batch_size 8"]),
+        (["--data", "PICTURES", "--augmentation", "stopp"], ["augmentation"]),
+        (["--data", "PICTURES", "--masking.kind", "published", *SMALL], ["published", "multiblock"]),
+        (["--config", "missing.yaml"], ["missing.yaml"]),
+        (["--config", "TYPO"], ["no option", "'positions.noise_std'"]),
+        (["--config", "TYPO2"], ["no option", "'masking.targets'"]),
+    ],
+)
+def test_bad_input_is_refused_in_one_paragraph(
+    arguments: list[str],
+    words: list[str],
+    pictures: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EMPTY").mkdir()
+    (tmp_path / "UNREADABLE").mkdir()
+    (tmp_path / "UNREADABLE" / "broken.png").write_bytes(b"not a picture")
+    (tmp_path / "TYPO").write_text("data: scenes\npositions: {noise_sdt: 0.3}\n")
+    (tmp_path / "TYPO2").write_text("data: scenes\nmaskin: {targets: 3}\n")
+    arguments = [pictures if argument == "PICTURES" else argument for argument in arguments]
+    message = refused(capsys, "pretrain", "--out", "run", "--accelerator", "cpu", "--devices", "1", *arguments)
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "run").exists(), "nothing is written before everything is checked"
+
+
+def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean 'pretrain'?" in refused(capsys, "pretran")
+
+
+def test_help_lists_the_commands_and_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0 and "flexpredict pretrain --data FOLDER" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stopped:
+        main(["pretrain", "--help"])
+    text = capsys.readouterr().out
+    assert stopped.value.code == 0
+    for option in ("--positions.noise_std", "--masking.targets", "--optimizer.lr", "--resume", "--init_from"):
+        assert option in text
+
+
+@pytest.mark.parametrize("name", ["laptop", "vit_b16", "vit_l16", "vit_h14"])
+def test_recipes_that_come_along_are_valid_and_can_be_overridden(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["pretrain", "--config", str(CONFIGS / f"{name}.yaml"), "--positions.noise_std=0.5", "--print_config"])
+    assert stopped.value.code == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    written = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    assert printed["positions"]["noise_std"] == 0.5
+    assert printed["epochs"] == written["epochs"] and printed["optimizer"]["lr"] == written["optimizer"]["lr"]
+
+
+def test_a_run_is_made_resumed_and_reported_from_the_command_line(
+    pictures: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    given = ["--data", pictures, "--out", out, "--epochs", "1", *SMALL]
+    assert main(["pretrain", *given]) == 0
+    printed = capsys.readouterr().out
+    assert "effective batch" in printed and "encoder.safetensors" in printed
+    assert "already holds a run" in refused(capsys, "pretrain", *given)
+    assert main(["pretrain", "--out", out, "--resume"]) == 0
+    assert "another recipe: model" in refused(
+        capsys, "pretrain", "--out", out, "--resume", "--model", "vit_small_patch16_224"
+    )
+    assert main(["report", out]) == 0 and (tmp_path / "run" / "report.html").is_file()
+
+
+def test_sizes_follow_the_pictures_when_nobody_says_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "wide"
+    folder.mkdir()
+    for index in range(8):
+        Image.new("RGB", (90, 70), (index * 30, 0, 0)).save(folder / f"{index}.jpg")
+    options = ["--model_options", '{"embed_dim": 24, "depth": 2, "num_heads": 2}', "--accelerator", "cpu"]
+    assert main(["pretrain", "--data", str(folder), "--out", str(tmp_path / "run"), "--epochs", "1", *options]) == 0
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["image_size"] == "64x64" and config["patch_size"] == 8 and config["batch_size"] == 8

@@ -1,0 +1,1 @@
+"""A corpus of broken, odd and malicious files."""

@@ -1,0 +1,330 @@
+"""A run, from a folder of pictures to an encoder: what it leaves behind, and that nothing stops it from going on."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from tiny import RECIPE, write_pictures
+
+from flexpredict.errors import UserError
+from flexpredict.methods import ijepa
+from flexpredict.pretraining import pretrain
+from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.training.schedules import cosine, linear, warmup_cosine
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints" / "last" / "model.safetensors")
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    ours, theirs = weights(first), weights(second)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
+
+
+def without_timing(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    timing = ("images_per_second", "data_wait")
+    return [{name: value for name, value in record.items() if name not in timing} for record in records]
+
+
+@pytest.fixture(scope="module")
+def finished(pictures: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody interrupted."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    assert pretrain(pictures, out, **RECIPE).finished
+    return out
+
+
+def test_a_run_leaves_everything_behind(finished: Path, pictures: str) -> None:
+    config = yaml.safe_load((finished / "config.yaml").read_text())
+    assert config["data"] == pictures and config["optimizer"]["lr"] == pytest.approx(5e-4)
+    environment = json.loads((finished / "environment.json").read_text())
+    assert environment["versions"]["torch"] == torch.__version__ and environment["effective_batch"] == 8
+    assert list(finished.glob("events.out.tfevents.*")) and (finished / "report.html").stat().st_size > 1000
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["last", "step-18"]
+    assert [record["step"] for record in metrics(finished)] == list(range(2, 19, 2))
+    names = "epoch loss lr weight_decay ema_momentum grad_norm images_per_second data_wait target_spread target_rank "
+    names += "A_norm mask_token_norm noise_to_signal location_blur location_kept skipped"
+    assert all(set(names.split()) <= record.keys() for record in metrics(finished))
+
+
+def test_the_encoder_file_rebuilds_the_target_encoder(finished: Path) -> None:
+    encoder = load_encoder(finished)
+    saved = weights(finished)
+    for name, tensor in encoder.vit.state_dict().items():
+        assert torch.equal(tensor, saved[f"target_encoder.vit.{name}"])
+    assert encoder(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 24) and not encoder.training
+
+
+def test_training_moves_every_weight_that_is_to_be_trained(finished: Path, pictures: str, tmp_path: Path) -> None:
+    trained = weights(finished)
+    pretrain(pictures, tmp_path / "short", **{**RECIPE, "epochs": 1 / 6})
+    fresh = weights(tmp_path / "short")
+    still = [name for name in trained if torch.equal(trained[name], fresh[name])]
+    assert still == ["context_encoder.vit.pos_embed", "target_encoder.vit.pos_embed"]
+
+
+def test_the_loss_falls(pictures: str, tmp_path: Path) -> None:
+    pretrain(pictures, tmp_path / "run", **{**RECIPE, "epochs": 20, "positions": {"kind": "sincos"}})
+    losses = [record["loss"] for record in metrics(tmp_path / "run")]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(
+    finished: Path, pictures: str, tmp_path: Path
+) -> None:
+    pretrain(pictures, tmp_path / "again", **RECIPE)
+    assert_same_weights(finished, tmp_path / "again")
+    assert without_timing(metrics(finished)) == without_timing(metrics(tmp_path / "again"))
+    pretrain(pictures, tmp_path / "other", **RECIPE, seed=1)
+    assert metrics(tmp_path / "other")[-1]["loss"] != metrics(finished)[-1]["loss"]
+
+
+def test_reading_processes_and_accumulation_do_not_change_the_result(
+    finished: Path, pictures: str, tmp_path: Path
+) -> None:
+    pretrain(pictures, tmp_path / "workers", **RECIPE, workers=2)
+    assert_same_weights(finished, tmp_path / "workers")
+    pretrain(pictures, tmp_path / "parts", **RECIPE, accumulate=4)
+    ours, theirs = weights(tmp_path / "parts"), weights(finished)
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=0)
+
+
+def in_child(pictures: str, out: str, fields: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    pretrain(pictures, out, **fields)
+
+
+def test_killed_at_random_ten_times_it_ends_bit_identical(finished: Path, pictures: str, tmp_path: Path) -> None:
+    """SIGKILL, so that nothing can be tidied up: in the middle of a step, of a checkpoint, of a line of metrics."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["flexpredict.pretraining"])
+    out, reference = tmp_path / "killed", tmp_path / "reference"
+    # Long enough to be killed ten times; a checkpoint at every step makes being killed while saving likely.
+    fields = {**RECIPE, "epochs": 40, "checkpoint_every": 1}
+    whole = context.Process(target=in_child, args=(pictures, str(reference), fields))
+    whole.start()
+    whole.join()
+    assert whole.exitcode == 0
+
+    kills, delay = 0, 0.05
+    while kills < 10:
+        resume = (out / "checkpoints" / "last").exists()
+        if out.exists() and not resume:
+            fields = {**fields, "overwrite": True}
+        process = context.Process(target=in_child, args=(pictures, str(out), {**fields, "resume": resume}))
+        process.start()
+        before = newest_step(out)
+        while newest_step(out) < before + 6 and process.is_alive():
+            time.sleep(0.005)
+        time.sleep(delay)
+        delay = (delay * 7.3) % 0.11  # no two kills at the same point of a step
+        assert process.is_alive(), "the run ended before it was killed often enough"
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+    last = context.Process(target=in_child, args=(pictures, str(out), {**fields, "resume": True, "overwrite": False}))
+    last.start()
+    last.join()
+    assert last.exitcode == 0
+    assert_same_weights(out, reference)
+    assert without_timing(metrics(out)) == without_timing(metrics(reference))
+    assert [path.name for path in (out / "checkpoints").iterdir() if path.name.startswith(".")] == []
+
+
+def newest_step(run: Path) -> int:
+    try:
+        return int((run / "checkpoints" / "last").readlink().name.removeprefix("step-"))
+    except OSError:
+        return 0
+
+
+def test_a_stop_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happened(
+    finished: Path, pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    original = ijepa.IJEPA.update_target_encoder
+
+    def interrupt_seventh(self: ijepa.IJEPA, momentum: float) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        original(self, momentum)
+
+    monkeypatch.setattr(ijepa.IJEPA, "update_target_encoder", interrupt_seventh)
+    outcome = pretrain(pictures, tmp_path / "run", **RECIPE)
+    assert not outcome.finished and outcome.steps == 7
+    assert pretrain(out=tmp_path / "run", resume=True).finished
+    assert_same_weights(finished, tmp_path / "run")
+    assert without_timing(metrics(tmp_path / "run")) == without_timing(metrics(finished))
+
+
+def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
+    before = weights(finished)
+    assert pretrain(out=finished, resume=True).finished
+    after = weights(finished)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_new_run_does_not_overwrite_an_old_one_unless_told(finished: Path, pictures: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"already holds a run.*--resume.*--overwrite.*whole-2"):
+        pretrain(pictures, finished, **RECIPE)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="not a run folder"):
+        pretrain(pictures, precious, **RECIPE, overwrite=True)
+    assert (precious / "thesis.tex").read_text() == "years of work"
+
+
+def test_overwriting_replaces_the_run(pictures: str, tmp_path: Path) -> None:
+    short = {**RECIPE, "epochs": 1 / 6}
+    pretrain(pictures, tmp_path / "run", **short)
+    pretrain(pictures, tmp_path / "run", **{**short, "seed": 4}, overwrite=True)
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["seed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"model": "vit_small_patch16_224"}, "model"),
+        ({"positions": {"kind": "sincos"}}, "positions"),
+        ({"epochs": 9}, "epochs"),
+        ({"seed": 3}, "seed"),
+    ],
+)
+def test_resuming_with_another_recipe_is_refused(finished: Path, change: dict[str, Any], name: str) -> None:
+    with pytest.raises(UserError, match=rf"another recipe: {name}.*--init_from"):
+        pretrain(out=finished, resume=True, **change)
+
+
+def test_resuming_where_there_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run to resume"):
+        pretrain(out=tmp_path / "nothing", resume=True)
+
+
+def test_starting_from_another_runs_weights_is_a_new_run(finished: Path, pictures: str, tmp_path: Path) -> None:
+    still = {**RECIPE, "epochs": 1 / 6, "optimizer": {"lr": 0.0}}
+    pretrain(pictures, tmp_path / "run", **still, init_from=str(finished))
+    ours, theirs = weights(tmp_path / "run"), weights(finished)
+    for name in ours:
+        if not name.startswith("target_encoder"):
+            assert torch.equal(ours[name], theirs[name])
+    assert len(metrics(tmp_path / "run")) == 1
+    gone = tmp_path / "gone"
+    pretrain(pictures, gone, **still)
+    pretrain(pictures, tmp_path / "from-gone", **still, init_from=str(gone))
+    shutil.rmtree(gone)
+    assert pretrain(out=tmp_path / "from-gone", resume=True).finished, "its own weights are enough to go on"
+    with pytest.raises(UserError, match="do not fit"):
+        other = {**still, "model_options": {"embed_dim": 36, "depth": 2, "num_heads": 2}}
+        pretrain(pictures, tmp_path / "other", **other, init_from=str(finished))
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(
+    pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    original = ijepa.IJEPA.forward
+
+    def broken_at_the_eighth(self: ijepa.IJEPA, *arguments: Any) -> ijepa.Prediction:
+        nonlocal calls
+        calls += 1
+        result = original(self, *arguments)
+        return result._replace(loss=result.loss * float("nan")) if calls == 8 else result
+
+    monkeypatch.setattr(ijepa.IJEPA, "forward", broken_at_the_eighth)
+    with pytest.raises(UserError, match=r"loss of step 8 is not a number.*checkpoints.*lower optimizer\.lr"):
+        pretrain(pictures, tmp_path / "run", **RECIPE)
+    saved = tmp_path / "run" / "checkpoints"
+    assert newest_step(tmp_path / "run") == 6
+    assert all(torch.isfinite(tensor).all() for tensor in load_file(saved / "last" / "model.safetensors").values())
+    assert [record["step"] for record in metrics(tmp_path / "run")] == [2, 4, 6]
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_whole(
+    pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flexpredict.runs import checkpoint
+
+    original, calls = checkpoint.save_file, 0
+
+    def full_at_the_fourth(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            path.write_bytes(b"half a fi")
+            raise OSError(28, "No space left on device")
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", full_at_the_fourth)
+    with pytest.raises(UserError, match=r"No room left on the disk.*step-6.*--resume"):
+        pretrain(pictures, tmp_path / "run", **RECIPE)
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["last", "step-3"]
+    monkeypatch.setattr(checkpoint, "save_file", original)
+    assert pretrain(out=tmp_path / "run", resume=True).finished
+
+
+def test_checkpoints_to_be_kept_stay(pictures: str, tmp_path: Path) -> None:
+    pretrain(pictures, tmp_path / "run", **RECIPE, keep_every=1)
+    names = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert names == {"last", "step-6", "step-12", "step-18"}
+
+
+def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs labels"):
+        pretrain(pictures, tmp_path / "refused", **RECIPE, probe_every=1)
+    assert not (tmp_path / "refused").exists()
+    for name in ("cat", "dog"):
+        write_pictures(tmp_path / "labelled" / name, 24)
+    pretrain(str(tmp_path / "labelled"), tmp_path / "run", **RECIPE, probe_every=1)
+    probed = [record for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
+    assert [record["step"] for record in probed] == [6, 12, 18]
+    assert all(0.0 <= record["knn_accuracy"] <= 1.0 for record in probed)
+
+
+def test_an_unreadable_picture_is_skipped_counted_and_listed_once(tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "pictures")
+    (folder / "007.png").write_bytes((folder / "007.png").read_bytes()[:40])
+    pretrain(str(folder), tmp_path / "run", **RECIPE)
+    listed = [json.loads(line) for line in (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()]
+    assert [Path(entry["path"]).name for entry in listed] == ["007.png"] and listed[0]["reason"]
+    assert metrics(tmp_path / "run")[-1]["skipped"] == 1
+
+
+def test_bf16_and_clipping_run(pictures: str, tmp_path: Path) -> None:
+    short = {**RECIPE, "epochs": 1 / 3, "optimizer": {"clip_grad": 0.1}}
+    pretrain(pictures, tmp_path / "bf16", **short, precision="bf16-mixed")
+    pretrain(pictures, tmp_path / "plain", **short)
+    low, plain = metrics(tmp_path / "bf16")[-1], metrics(tmp_path / "plain")[-1]
+    assert low["loss"] == pytest.approx(plain["loss"], rel=0.05)
+    assert low["grad_norm"] <= 0.1001 and plain["grad_norm"] <= 0.1001
+
+
+def test_schedules_pass_through_their_published_points() -> None:
+    lr = [warmup_cosine(step, 100, 20, 2e-4, 8e-4, 1e-6) for step in range(101)]
+    assert (lr[0], lr[20], lr[100]) == pytest.approx((2e-4, 8e-4, 1e-6))
+    assert lr[10] == pytest.approx(5e-4) and lr[60] == pytest.approx((8e-4 + 1e-6) / 2)
+    assert cosine(0, 100, 0.04, 0.4) == pytest.approx(0.04) and cosine(100, 100, 0.04, 0.4) == pytest.approx(0.4)
+    assert linear(50, 100, 0.996, 1.0) == pytest.approx(0.998)
