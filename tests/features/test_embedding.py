@@ -30,8 +30,8 @@ from flexpredict.data.sources.streams import Record
 from flexpredict.encoders.frozen import FrozenEncoder, Layer
 from flexpredict.errors import UserError
 from flexpredict.features import Embedded, embed, embedding, table_file
-from flexpredict.features.embedding import output as output_module
-from flexpredict.features.embedding import rows as rows_module
+from flexpredict.features import output as output_module
+from flexpredict.features import rows as rows_module
 from flexpredict.features.extraction import Extraction, extract_features
 from flexpredict.features.parts import Part, PartsFolder
 from flexpredict.features.rows import Row
@@ -426,7 +426,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from flexpredict.cli import _leave_the_other_processes
-from flexpredict.features.embedding import embed, rows
+from flexpredict.features import rows
+from flexpredict.features.embedding import embed
 from flexpredict.errors import UserError
 from flexpredict.features.extraction import Extraction
 from flexpredict.training.engine import launch_fabric
