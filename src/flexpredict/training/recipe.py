@@ -6,7 +6,7 @@ from typing import Any, Literal
 from flexpredict.data.augmentation import Augmentation
 from flexpredict.errors import UserError
 from flexpredict.masking import Masking
-from flexpredict.methods.ijepa import TargetResolution
+from flexpredict.methods.targets import Targets
 from flexpredict.model.encoder import EncoderPositions
 from flexpredict.model.position_noise import Positions
 
@@ -80,11 +80,8 @@ class Recipe:
             for models of BEiT's kind, learned where positions.kind is, else sin-cos).
         predictor: size of the predictor; mae: of the decoder (data2vec has none).
         masking: which patches are seen and which are predicted.
-        target_resolution: ijepa: predict features of patches ('full'), or of cells of 2x2 patches, resized by
-            'half_bilinear' or 'half_max' (paper: the full resolution is best).
-        target_layers: data2vec: the last so many layers of the target encoder make the targets (published: 6 of
-            ViT-B's 12; by default half of them).
-        normalise_pixels: mae: predict each patch less its mean and over its standard deviation.
+        targets: ijepa and data2vec: which features are predicted, and how they are normalized.
+        normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
         epochs: passes over the data (by default from the amount of data and the hardware).
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
@@ -121,9 +118,8 @@ class Recipe:
     encoder_positions: EncoderPositions | None = None
     predictor: PredictorSize = field(default_factory=PredictorSize)
     masking: Masking = field(default_factory=Masking)
-    target_resolution: TargetResolution = "full"
-    target_layers: int | None = None
-    normalise_pixels: bool = True
+    targets: Targets = field(default_factory=Targets)
+    normalize_pixels: bool = True
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
     epochs: float | None = None
     epoch_size: int | None = None

@@ -102,8 +102,8 @@ def _studies(levels: tuple[float, ...], l1: float) -> list[Study]:
             "Would targets of half the resolution do as well?",
             (
                 Arm("full resolution", {**none, **cells}, 54.3),
-                Arm("half, bilinear", {**none, "target_resolution": "half_bilinear"}, 52.1),
-                Arm("half, max-pooled", {**none, "target_resolution": "half_max"}, 54.1),
+                Arm("half, bilinear", {**none, "targets": {"resolution": "half_bilinear"}}, 52.1),
+                Arm("half, max-pooled", {**none, "targets": {"resolution": "half_max"}}, 54.1),
                 Arm("StoP", {**stop, **cells}, 57.8),
             ),
         ),
