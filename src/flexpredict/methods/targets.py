@@ -69,10 +69,10 @@ def normalize_tokens(features: Tensor, norm: Norm) -> Tensor:
 class RunningStandardization(nn.Module):
     """Gives each feature mean 0 and standard deviation 1 over the images of the last steps.
 
-    The statistics are those of the steps before, so that all ranks and all parts of an accumulated batch use the same;
-    what a step sees is folded in after it, over all ranks. Before the first step they are 0 and 1.
     The statistics are those of the steps before, so that all ranks and all parts of an accumulated batch use the
     same; what a step sees is folded in after it, over all ranks. Before the first step they are 0 and 1.
+
+    Args:
         dim: number of features.
         places: 1, or the number of places where each has a mean of its own.
     """

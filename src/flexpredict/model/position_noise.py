@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from flexpredict import randomness
 from flexpredict.errors import UserError
-from flexpredict.model.positions import StochasticPositions, noise_std_at_start
+from flexpredict.model.positions import WEIGHT_STD, StochasticPositions, noise_std_at_start
 
-WEIGHT_STD = 0.02  # of the entries of a new A
 Covariance = Literal["tied", "fixed", "untied", "diagonal", "conditional"]
 NoiseOn = Literal["masked", "context", "both"]
 _CONTEXT_STREAM = randomness.stream_key(0, "noise on context tokens")
@@ -37,6 +36,7 @@ class Positions:
             "conditional": tied, with a level for each image, between half and twice noise_std, that is predicted from
             its context. All start at the same ‖noise‖ / ‖ψ‖.
         noise_on: which tokens have noise on their positions: "masked" (paper), "context" or "both".
+        hold: keep ‖A n‖ / ‖ψ‖ where it starts, whatever becomes of ‖A‖ (paper: it is left to fall with ‖A‖).
         l1: weight of an L1 penalty on A, the sum of |A_ij|, for every kind of positions.
         schedule: the noise level over the run: "constant" (paper), or "linear" or "cosine" to final_level.
         final_level: noise level at the end, as a share of that at the start.
@@ -48,6 +48,7 @@ class Positions:
     convention: Literal["paper", "released"] | None = None
     covariance: Covariance = "tied"
     noise_on: NoiseOn = "masked"
+    hold: bool = False
     l1: float = 0.0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     final_level: float = 1.0
@@ -70,7 +71,7 @@ class Positions:
         if self.kind != "stochastic":
             self._refuse(
                 f"positions.kind={self.kind} has no noise. Leave them out, or use positions.kind=stochastic.",
-                *("covariance", "noise_on", "schedule", "final_level"),
+                *("covariance", "noise_on", "hold", "schedule", "final_level"),
             )
             return
         if self.noise_std is not None and self.noise_to_signal is not None:
@@ -86,7 +87,11 @@ class Positions:
             self._refuse(
                 "positions.convention=released is the authors' code as it is, with noise through A on masked tokens. "
                 "Leave them out, or use positions.convention=paper.",
-                *("covariance", "noise_on"),
+                *("covariance", "noise_on", "hold"),
+            )
+        if self.covariance != "tied":
+            self._refuse(
+                "only the tied covariance shrinks with A. Leave it out, or use positions.covariance=tied.", "hold"
             )
         if self.schedule == "constant":
             self._refuse(
@@ -99,7 +104,7 @@ class Positions:
         usual = {field.name: field.default for field in fields(self)}
         changed = [f"positions.{name}={getattr(self, name)}" for name in names if getattr(self, name) != usual[name]]
         if changed:
-            raise UserError(f"{' and '.join(changed)} cannot be had: {reason}")
+            raise UserError(f"{' and '.join(changed)} does not work: {reason}")
 
 
 def stochastic_positions(
@@ -108,7 +113,9 @@ def stochastic_positions(
     """The module that these settings ask for. weight_std: of the entries of A, which is new."""
     noise_std = settings.level(projection.weight[0].numel(), weight_std)
     if settings.covariance == "tied":
-        return StochasticPositions(projection, noise_std, with_bias=settings.convention == "released")
+        return StochasticPositions(
+            projection, noise_std, settings.convention == "released", settings.hold, weight_std
+        )
     if settings.covariance == "untied":
         return UntiedNoise(projection, noise_std)
     if settings.covariance == "conditional":

@@ -32,7 +32,7 @@ def effective_rank(features: Tensor) -> float:
 def position_health(tokens: MaskedTokens, key: int) -> Record:
     """Size of A and m̃, and what the noise does to the positions of tokens that have it."""
     stochastic, positions = tokens.stochastic, tokens.positions
-    matrix, level = stochastic.noise_matrix, stochastic.noise_std
+    matrix, level = stochastic.noise_matrix, float(stochastic.level())
     health: Record = {}
     if isinstance(stochastic, ConditionalNoise):
         health["noise_scale"] = float(stochastic.last_scale)

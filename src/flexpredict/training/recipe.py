@@ -9,6 +9,7 @@ from flexpredict.masking import Masking
 from flexpredict.methods.targets import Targets
 from flexpredict.model.encoder import EncoderPositions
 from flexpredict.model.position_noise import Positions
+from flexpredict.training.optimizer import Optimizer
 
 MethodName = Literal["ijepa", "mae", "data2vec"]
 
@@ -26,37 +27,6 @@ class PredictorSize:
     dim: int | None = None
     depth: int | None = None
     heads: int | None = None
-
-
-@dataclass
-class Optimizer:
-    """AdamW and its schedules, as published.
-
-    Args:
-        lr: peak learning rate (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default 8e-4 · √(batch / 2048),
-            but at least 5e-4).
-        start_lr: learning rate at the start of the warm-up, as a share of lr (2e-4 / 8e-4).
-        final_lr: learning rate at the end of the cosine, as a share of lr.
-        warmup_epochs: length of the linear warm-up (paper: 15 of 600 for B and L, 40 of 300 for H; by default a
-            twentieth of the epochs).
-        weight_decay: weight decay at the start; never on biases, norms, tokens and positions.
-        final_weight_decay: weight decay at the end of its cosine.
-        betas: AdamW's moving-average factors.
-        ema_momentum: momentum of the target encoder's moving average at the start.
-        final_ema_momentum: and at the end of its straight line.
-        clip_grad: largest norm of the gradient over all parameters; no clipping by default, as published.
-    """
-
-    lr: float | None = None
-    start_lr: float = 0.25
-    final_lr: float = 0.00125
-    warmup_epochs: float | None = None
-    weight_decay: float = 0.04
-    final_weight_decay: float = 0.4
-    betas: tuple[float, float] = (0.9, 0.999)
-    ema_momentum: float = 0.996
-    final_ema_momentum: float = 1.0
-    clip_grad: float | None = None
 
 
 @dataclass
@@ -88,7 +58,7 @@ class Recipe:
         max_skipped: share of unreadable images above which the run stops.
         batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
         accumulate: parts in which a device works through its share of the batch, to save memory.
-        optimizer: AdamW and its schedules.
+        optimizer: AdamW or Muon, and the schedules.
         init_from: start from other weights: a run folder, a checkpoint of I-JEPA, StoP, MAE, DINO and others,
             timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
             and the optimiser and step count start afresh.
