@@ -1,4 +1,4 @@
-"""The ten shapes of the built-in scenes, as tables of the distance to their outline.
+"""The ten shapes of the built-in scenes, and those of their parts, as tables of the distance to the outline.
 
 A shape is a function (x, y) -> distance to its outline, positive inside. Objects look the distance up instead of
 computing it, so that objects of all shapes are painted at once.
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Shape = Callable[[Floats, Floats], Floats]
 
 # A table covers [-SPAN, SPAN]² in units of the object's radius: the largest shape and the shadow around it.
 SPAN = 1.35
 # All shapes have the area of a ball of this radius, or else the number of object pixels would tell the class.
-_BALL_RADIUS = 0.74
+BALL_RADIUS = 0.74
+_DIRECTIONS = 360
 
 
 def _ball(x: Floats, y: Floats) -> Floats:
@@ -66,6 +68,23 @@ def _flower(x: Floats, y: Floats) -> Floats:
     return _union(petal, middle)
 
 
+def _eyelet(x: Floats, y: Floats) -> Floats:
+    return 0.29 - np.abs(np.hypot(x, y) - 0.7)
+
+
+def _diamond(x: Floats, y: Floats) -> Floats:
+    return _rounded_box((x + y) * np.sqrt(0.5), (y - x) * np.sqrt(0.5), 0.8, 0.8, corner=0.05)
+
+
+def _clover(x: Floats, y: Floats) -> Floats:
+    x, y = _folded(x, y, 3)
+    return 0.5 - np.hypot(x - 0.46, y)
+
+
+def _sparkle(x: Floats, y: Floats) -> Floats:
+    return _pointed(x, y, tips=4, notch=0.5)
+
+
 def _union(a: Floats, b: Floats) -> Floats:
     union: Floats = np.maximum(a, b)
     return union
@@ -95,7 +114,7 @@ def _rounded_box(x: Floats, y: Floats, half_width: float, half_height: float, co
     return corner - outside - np.minimum(np.maximum(beyond_x, beyond_y), 0)
 
 
-SHAPES: dict[str, Callable[[Floats, Floats], Floats]] = {
+SHAPES: dict[str, Shape] = {
     "ball": _ball,
     "box": _box,
     "ring": _ring,
@@ -107,24 +126,49 @@ SHAPES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "heart": _heart,
     "flower": _flower,
 }
+# Parts are compact, so that they touch their object wherever on its outline they stand.
+PARTS: dict[str, Shape] = {
+    "knob": _ball,
+    "eyelet": _eyelet,
+    "diamond": _diamond,
+    "clover": _clover,
+    "sparkle": _sparkle,
+}
 
 
 @functools.lru_cache(maxsize=4)
 def distance_tables(resolution: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The distances, shapes resolution resolution (rows are y), and the largest distance inside each shape.
 
-    Every shape is moved to its centroid and scaled to the same area.
+    Parts follow the ten shapes.
     """
-    x, y = np.meshgrid(_cell_centres(256), _cell_centres(256))
-    cell = (2 * SPAN / 256) ** 2
-    tables = []
-    for distance in SHAPES.values():
-        inside = distance(x, y) > 0
-        scale = _BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
-        axis = _cell_centres(resolution) / scale
-        tables.append(scale * distance(*np.meshgrid(axis + x[inside].mean(), axis + y[inside].mean())))
-    stacked = np.stack(tables).astype(np.float32)
+    axis = _cell_centres(resolution)
+    stacked = _distances([*SHAPES.values(), *PARTS.values()], *np.meshgrid(axis, axis))
     return stacked, stacked.max(axis=(1, 2))
+
+
+@functools.lru_cache(maxsize=1)
+def orbits(gap: float) -> Floats:
+    """10 directions: how far from its middle one is still within `gap` of a shape; once around, from x towards y."""
+    away = np.arange(0, SPAN + gap, 0.005)
+    directions = np.arange(_DIRECTIONS) / _DIRECTIONS * 2 * np.pi
+    x, y = away * np.cos(directions)[:, None], away * np.sin(directions)[:, None]
+    near = _distances(list(SHAPES.values()), x, y) > -gap
+    farthest: Floats = away[len(away) - 1 - near[..., ::-1].argmax(axis=-1)]
+    return farthest
+
+
+def _distances(shapes: list[Shape], x: Floats, y: Floats) -> NDArray[np.float32]:
+    """At each x and y of all shapes, moved to their centroid and scaled to the same area."""
+    grid_x, grid_y = np.meshgrid(_cell_centres(256), _cell_centres(256))
+    cell = (2 * SPAN / 256) ** 2
+    distances = []
+    for distance in shapes:
+        inside = distance(grid_x, grid_y) > 0
+        scale = BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
+        here = scale * distance(x / scale + grid_x[inside].mean(), y / scale + grid_y[inside].mean())
+        distances.append(here.astype(np.float32))
+    return np.stack(distances)
 
 
 def _cell_centres(resolution: int) -> Floats:
