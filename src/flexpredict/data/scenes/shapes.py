@@ -82,7 +82,7 @@ def _clover(x: Floats, y: Floats) -> Floats:
 
 
 def _sparkle(x: Floats, y: Floats) -> Floats:
-    return _pointed(x, y, tips=4, notch=0.5)
+    return _pointed(x, y, tips=4, notch=0.58)
 
 
 def _union(a: Floats, b: Floats) -> Floats:
@@ -126,7 +126,7 @@ SHAPES: dict[str, Shape] = {
     "heart": _heart,
     "flower": _flower,
 }
-# Parts are compact, so that they touch their object wherever on its outline they stand.
+# Parts are compact: they touch their object wherever on its outline they stand, and their shadow ends within SPAN.
 PARTS: dict[str, Shape] = {
     "knob": _ball,
     "eyelet": _eyelet,
@@ -140,35 +140,39 @@ PARTS: dict[str, Shape] = {
 def distance_tables(resolution: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The distances, shapes resolution resolution (rows are y), and the largest distance inside each shape.
 
-    Parts follow the ten shapes.
+    Every shape is moved to its centroid and scaled to the same area. Parts follow the ten shapes.
     """
-    axis = _cell_centres(resolution)
-    stacked = _distances([*SHAPES.values(), *PARTS.values()], *np.meshgrid(axis, axis))
+    x, y = np.meshgrid(_cell_centres(256), _cell_centres(256))
+    cell = (2 * SPAN / 256) ** 2
+    tables = []
+    for distance in (*SHAPES.values(), *PARTS.values()):
+        inside = distance(x, y) > 0
+        scale = BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
+        axis = _cell_centres(resolution) / scale
+        table = scale * distance(*np.meshgrid(axis + x[inside].mean(), axis + y[inside].mean()))
+        tables.append(table.astype(np.float32))
+    stacked = np.stack(tables)
     return stacked, stacked.max(axis=(1, 2))
 
 
 @functools.lru_cache(maxsize=1)
-def orbits(gap: float) -> Floats:
-    """10 directions: how far from its middle one is still within `gap` of a shape; once around, from x towards y."""
-    away = np.arange(0, SPAN + gap, 0.005)
-    directions = np.arange(_DIRECTIONS) / _DIRECTIONS * 2 * np.pi
-    x, y = away * np.cos(directions)[:, None], away * np.sin(directions)[:, None]
-    near = _distances(list(SHAPES.values()), x, y) > -gap
-    farthest: Floats = away[len(away) - 1 - near[..., ::-1].argmax(axis=-1)]
-    return farthest
+def orbits(radius: float) -> Floats:
+    """10 directions: how far from the middle of each shape a disc of this radius still touches it.
 
-
-def _distances(shapes: list[Shape], x: Floats, y: Floats) -> NDArray[np.float32]:
-    """At each x and y of all shapes, moved to their centroid and scaled to the same area."""
-    grid_x, grid_y = np.meshgrid(_cell_centres(256), _cell_centres(256))
-    cell = (2 * SPAN / 256) ** 2
-    distances = []
-    for distance in shapes:
-        inside = distance(grid_x, grid_y) > 0
-        scale = BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
-        here = scale * distance(x / scale + grid_x[inside].mean(), y / scale + grid_y[inside].mean())
-        distances.append(here.astype(np.float32))
-    return np.stack(distances)
+    The directions go once around, from x towards y.
+    """
+    tables, _ = distance_tables(256)
+    directions = np.arange(_DIRECTIONS)[:, None] / _DIRECTIONS * 2 * np.pi
+    axis, two_cells = _cell_centres(256), 4 * SPAN / 256
+    farthest = []
+    for table in tables[: len(SHAPES)]:
+        row, column = np.nonzero((table > 0) & (table < two_cells))  # the rim, which is what a disc outside touches
+        x, y = axis[column], axis[row]
+        ahead = x * np.cos(directions) + y * np.sin(directions)  # directions rim
+        aside = x * np.sin(directions) - y * np.cos(directions)
+        touching = ahead + np.sqrt(np.maximum(radius**2 - aside**2, 0))
+        farthest.append(np.where(np.abs(aside) < radius, touching, 0).max(axis=1))
+    return np.stack(farthest)
 
 
 def _cell_centres(resolution: int) -> Floats:
