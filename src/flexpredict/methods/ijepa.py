@@ -26,8 +26,6 @@ from flexpredict.model.predictor import Predictor, build_predictor, predictor_si
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.targets import Targets
 
-__all__ = ["IJEPA", "Prediction"]
-
 
 class IJEPA(Method):
     """Context encoder, target encoder and predictor."""
