@@ -54,7 +54,7 @@ class IJEPA(Method):
         streams = None if keys is None else keys.flatten()
         predictions = self.predictor(features, context, targets, streams, grid, self.cell)
         loss = F.smooth_l1_loss(predictions.float(), wanted.float())
-        return self.regularised(loss, predictions, wanted)
+        return self.regularised(loss, predictions, wanted, places=targets)
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
