@@ -59,7 +59,7 @@ class Data2Vec(Method):
         features = self._student(images, context, targets, None if keys is None else keys.flatten())
         predictions = self.predictor.output(features).unsqueeze(1)
         loss = F.smooth_l1_loss(predictions.float(), wanted, beta=BETA)
-        return self.regularised(loss, predictions, wanted)
+        return self.regularised(loss, predictions, wanted, places=targets.unsqueeze(1))
 
     def _student(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None) -> Tensor:
         """Features at the targets: B Nt d_e. Tokens are seen in any order, as each brings its place along."""

@@ -59,7 +59,7 @@ class IJEPA(Method):
         streams = None if keys is None else keys.flatten()
         predictions = self.predictor(seen, context, targets, streams, grid, self.cell)
         loss = F.smooth_l1_loss(predictions.float(), wanted)
-        return self.regularised(loss, predictions, wanted, features)
+        return self.regularised(loss, predictions, wanted, targets, features)
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:

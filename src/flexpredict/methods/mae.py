@@ -47,7 +47,7 @@ class MAE(Method):
         grid = self.context_encoder.grid_of(images)
         predictions = self.predictor(features, context, targets, None if keys is None else keys.flatten(), grid)
         loss = F.mse_loss(predictions.float(), wanted)
-        return self.regularised(loss, predictions, wanted, features[:, -context.shape[1] :].detach())
+        return self.regularised(loss, predictions, wanted, context, features[:, -context.shape[1] :].detach())
 
     def target_pixels(self, images: Tensor, targets: Tensor) -> Tensor:
         """What is to be predicted, B C M Nt -> (B·C) M Nt (p·q·3): rows of pixels, the colours of each together."""
