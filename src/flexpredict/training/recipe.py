@@ -41,6 +41,8 @@ class Optimizer:
             twentieth of the epochs).
         weight_decay: weight decay at the start; never on biases, norms, tokens and positions.
         final_weight_decay: weight decay at the end of its cosine.
+        hold_from_epoch: from this epoch on, learning rate and weight decay stay where their cosines have brought them
+            (released ViT-H: 250 of 300; by default they follow their cosines to the end).
         betas: AdamW's moving-average factors.
         ema_momentum: momentum of the target encoder's moving average at the start.
         final_ema_momentum: and at the end of its straight line.
@@ -53,6 +55,7 @@ class Optimizer:
     warmup_epochs: float | None = None
     weight_decay: float = 0.04
     final_weight_decay: float = 0.4
+    hold_from_epoch: float | None = None
     betas: tuple[float, float] = (0.9, 0.999)
     ema_momentum: float = 0.996
     final_ema_momentum: float = 1.0
@@ -87,6 +90,8 @@ class Recipe:
         normalise_pixels: mae: predict each patch less its mean and over its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
         epochs: passes over the data (by default from the amount of data and the hardware).
+        minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
+            schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
         max_skipped: share of unreadable images above which the run stops.
         batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
@@ -126,6 +131,7 @@ class Recipe:
     normalise_pixels: bool = True
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
     epochs: float | None = None
+    minutes: float | None = None
     epoch_size: int | None = None
     max_skipped: float = 0.05
     batch_size: int | None = None
