@@ -1,6 +1,8 @@
 """Cores that a process may use, from control groups made up in a folder."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,26 @@ def test_torch_chooses_the_number_of_threads_where_there_is_no_limit(tmp_path: P
     prepare_threads(environment, tmp_path)
     assert "OMP_NUM_THREADS" not in environment
     assert module.cores() >= 1
+
+
+def test_waiting_threads_sleep_soon_unless_a_person_says_otherwise(tmp_path: Path) -> None:
+    environment: dict[str, str] = {}
+    prepare_threads(environment, tmp_path)
+    assert environment == {"GOMP_SPINCOUNT": "1000"}
+    for chosen in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}):
+        environment = dict(chosen)
+        prepare_threads(environment, tmp_path)
+        assert environment == chosen
+
+
+def test_the_command_line_prepares_threads_before_torch_is_there() -> None:
+    """OpenMP reads its settings when torch is imported, and never again."""
+    program = (
+        "import os, sys; from flexpredict import cli; cli.main(['pretran']); "
+        "print('torch' in sys.modules, os.environ['GOMP_SPINCOUNT'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "1000"]
