@@ -20,8 +20,8 @@ def prepare_threads(environment: MutableMapping[str, str] = os.environ, root: Pa
     # stopped over and over until the next share is given out.
     if (available := cores(root)) < _bound_cores():
         environment.setdefault("OMP_NUM_THREADS", str(available))
-    # Threads that wait for another one spin: in GNU's OpenMP 300,000 times, which takes milliseconds. If something else
-    # has the core of the one they wait for, that is lost on all sides. So they go to sleep sooner.
+    # Threads that wait for another one spin: in GNU's OpenMP 300,000 times, which takes milliseconds. That is lost if
+    # something else has the core of the one they wait for, so they go to sleep sooner.
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", "1000")
 
