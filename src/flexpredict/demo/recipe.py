@@ -56,7 +56,7 @@ class Protocol:
 
     @property
     def images(self) -> int:
-        """That pass through the encoder: all, and some of them for location share, unshifted, and shifted four ways."""
+        """That pass through the encoder: all, and some again for location share, unshifted, and shifted four ways."""
         return self.train + self.test + 6 * self.shifted
 
     def describe(self) -> dict[str, Any]:
