@@ -7,10 +7,11 @@ import pytest
 import torch
 import transformers
 import yaml
+from foreign_models import unsettled
 from reference_vectors import reference_checkpoint, reference_vectors
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
-from torch import Tensor, nn
+from torch import Tensor
 
 from flexpredict import randomness
 from flexpredict.data.pixels import MEAN, STD
@@ -36,14 +37,6 @@ def started(init_from: Any, **fields: Any) -> tuple[Plan, Any]:
     model = plan.build_model()
     start_from(model, initial)
     return plan, model
-
-
-def unsettled(model: nn.Module) -> Any:
-    with torch.no_grad():
-        for number, parameter in enumerate(model.parameters()):
-            if parameter.requires_grad:  # fixed positions stay what they are
-                parameter.add_(0.05 * normal(torch.tensor(number), parameter.numel()).view_as(parameter))
-    return model.eval()
 
 
 def pixels(height: int = 32, width: int = 32) -> Tensor:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from foreign_models import unsettled
 from reference_vectors import reference_checkpoint, reference_vectors
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 import flexpredict
 from flexpredict.encoders.checkpoints.finding import find
@@ -35,14 +36,6 @@ SIZES: dict[str, Any] = {
 def pixels(height: int = 32, width: int = 32) -> Tensor:
     """Normalised images, B 3 H W."""
     return normal(sample_keys(3, torch.arange(2)), 3 * height * width).view(2, 3, height, width)
-
-
-def unsettled(model: nn.Module) -> Any:
-    """Weights that no symmetry or zero of the initialisation makes equal to others."""
-    with torch.no_grad():
-        for number, parameter in enumerate(model.parameters()):
-            parameter.add_(0.05 * normal(torch.tensor(number), parameter.numel()).view_as(parameter))
-    return model.eval()
 
 
 @torch.no_grad()
