@@ -13,14 +13,15 @@ from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 from torch.nn import functional as F
 
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.model.encoder import build_encoder
-from flexpredict.model.position_noise import Positions
 from flexpredict.model.positions import noise_to_signal
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys
 from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import Positions
 
 RUN = {name: value for name, value in RECIPE.items() if name != "predictor"} | {"method": "data2vec"}
 
@@ -160,7 +161,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_run_says_its_defaults_learns_and_saves_the_teacher(pictures: str, tmp_path: Path) -> None:
     pretrain(pictures, tmp_path / "run", **{**RUN, "epochs": 12, "image_size": "32,24x40"})
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert config["target_layers"] == 1 and config["predictor"]["dim"] is None
+    assert config["targets"]["layers"] == 1 and config["predictor"]["dim"] is None
     assert (config["masking"]["kind"], config["masking"]["mask_ratio"]) == ("blocks", 0.6)
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert records[-1]["loss"] < 0.9 * records[0]["loss"]

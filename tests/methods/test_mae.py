@@ -11,25 +11,27 @@ from interrupted import assert_a_resumed_run_ends_as_if_nothing_had_happened
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.model.encoder import build_encoder
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
 from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import Positions
 from flexpredict.torchvision_repair import repair
 
 repair()
 transformers = pytest.importorskip("transformers")
 
 
-def make(normalise_pixels: bool = True, class_token: bool = True, **positions: Any) -> MAE:
+def make(normalize_pixels: bool = True, class_token: bool = True, **positions: Any) -> MAE:
     options = {"embed_dim": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2}
     encoder = build_encoder("vit_tiny_patch16_224", (32, 32), 8, class_token=class_token, options=options)
     settings = Positions(**{"kind": "sincos", **positions})
     predictor = Predictor(32, (4, 4), 24, 2, 2, settings, output_dim=patch_values(encoder))
-    return MAE(encoder, predictor, normalise_pixels, settings.l1)
+    return MAE(encoder, predictor, normalize_pixels, settings.l1)
 
 
 def inputs(rows: int = 3, contexts: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -39,12 +41,12 @@ def inputs(rows: int = 3, contexts: int = 1) -> tuple[torch.Tensor, torch.Tensor
     return torch.randn(rows, 3, 32, 32), masks.context, masks.targets, keys
 
 
-def hugging_face(model: MAE, normalise_pixels: bool) -> Any:
+def hugging_face(model: MAE, normalize_pixels: bool) -> Any:
     """Hugging Face's model with the weights of ours."""
     config = transformers.ViTMAEConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8,
         decoder_hidden_size=24, decoder_num_hidden_layers=2, decoder_num_attention_heads=2,
-        decoder_intermediate_size=96, layer_norm_eps=1e-6, norm_pix_loss=normalise_pixels, mask_ratio=0.75,
+        decoder_intermediate_size=96, layer_norm_eps=1e-6, norm_pix_loss=normalize_pixels, mask_ratio=0.75,
     )  # fmt: skip
     theirs = transformers.ViTMAEForPreTraining(config)
     vit, decoder = model.context_encoder.vit, model.predictor
@@ -81,9 +83,9 @@ def copy_block(layer: torch.nn.Module, block: Any) -> None:
         copy(parts[name], ours)
 
 
-@pytest.mark.parametrize("normalise_pixels", [True, False])
-def test_the_loss_is_that_of_hugging_faces_mae_with_the_same_weights_and_mask(normalise_pixels: bool) -> None:
-    model = make(normalise_pixels)
+@pytest.mark.parametrize("normalize_pixels", [True, False])
+def test_the_loss_is_that_of_hugging_faces_mae_with_the_same_weights_and_mask(normalize_pixels: bool) -> None:
+    model = make(normalize_pixels)
     with torch.no_grad():
         for parameter in model.parameters():  # biases and norms too, which are 0 and 1 at the start
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
@@ -92,7 +94,7 @@ def test_the_loss_is_that_of_hugging_faces_mae_with_the_same_weights_and_mask(no
     ours = model(images, context, targets, keys)
     # Theirs keeps the patches with the smallest numbers.
     numbers = torch.ones(3, 16).scatter(1, context[:, 0], 0.0)
-    theirs = hugging_face(model, normalise_pixels)(images, noise=numbers)
+    theirs = hugging_face(model, normalize_pixels)(images, noise=numbers)
     torch.testing.assert_close(ours.loss, theirs.loss, atol=1e-5, rtol=1e-5)
     pixels = theirs.logits.gather(1, targets[:, 0, 0].unsqueeze(-1).expand(-1, -1, 192))
     torch.testing.assert_close(ours.predictions[:, 0], pixels, atol=1e-5, rtol=1e-5)

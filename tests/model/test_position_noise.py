@@ -15,14 +15,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.position_noise import ConditionalNoise, noisy_tokens, stochastic_positions
 from flexpredict.model.positions import noise_to_signal, sincos_positions
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.targets import Targets
 from flexpredict.training.health import Watch, position_health
 
 COVARIANCES = ["tied", "fixed", "untied", "diagonal", "conditional"]
@@ -32,7 +35,7 @@ def make(resolution: Any = "full", **settings: Any) -> IJEPA:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
     encoder = build_encoder("vit_tiny_patch16_224", (32, 32), 4, options=options)
     positions = Positions(**settings)
-    return IJEPA(encoder, Predictor(24, (8, 8), 16, 2, 2, positions), resolution, positions.l1)
+    return IJEPA(encoder, Predictor(24, (8, 8), 16, 2, 2, positions), Targets(resolution=resolution), positions.l1)
 
 
 def inputs(rows: int = 3, grid: tuple[int, int] = (8, 8)) -> tuple[torch.Tensor, ...]:
@@ -251,7 +254,7 @@ def test_a_run_with_every_option_ends_bit_identical_after_an_interruption(
         "schedule": "cosine",
         "final_level": 0.5,
     }
-    recipe = {**RECIPE, "positions": positions, "target_resolution": "half_max", "encoder_positions": "learned"}
+    recipe = {**RECIPE, "positions": positions, "targets": {"resolution": "half_max"}, "encoder_positions": "learned"}
     assert_a_resumed_run_ends_as_if_nothing_had_happened(IJEPA, pictures, tmp_path, recipe, monkeypatch)
 
 
@@ -350,12 +353,12 @@ def test_the_encoder_has_the_positions_that_it_is_told_or_those_that_follow(
         ({"positions": {"final_level": 0.5}}, r"final_level=0.5.*schedule=linear or cosine"),
         ({"positions": {"l1": -1.0}}, r"l1 is -1.*negative"),
         ({"positions": {"final_level": -0.5, "schedule": "linear"}}, r"final_level is -0.5.*negative"),
-        ({"image_size": 36, "target_resolution": "half_max"}, r"9x9 patches does not divide.*even"),
-        ({"method": "mae", "target_resolution": "half_max"}, r"belongs to method ijepa.*instead of mae"),
-        ({"target_layers": 2}, r"target_layers=2 belongs to method data2vec"),
-        ({"normalise_pixels": False}, r"normalise_pixels=False belongs to method mae"),
+        ({"image_size": 36, "targets": {"resolution": "half_max"}}, r"9x9 patches does not divide.*even"),
+        ({"method": "mae", "targets": {"resolution": "half_max"}}, r"belongs to method ijepa.*instead of mae"),
+        ({"method": "mae", "targets": {"layers": 2}}, r"targets.layers=2 belongs to method ijepa or data2vec"),
+        ({"normalize_pixels": False}, r"normalize_pixels=False belongs to method mae"),
         ({"method": "data2vec"}, r"size of a predictor.*data2vec has none.*Leave them out"),
-        ({"method": "data2vec", "predictor": {}, "target_layers": 3}, r"target_layers=3.*has 2 layers"),
+        ({"method": "data2vec", "predictor": {}, "targets": {"layers": 3}}, r"targets.layers=3.*has 2 layers"),
         ({"method": "data2vec", "predictor": {}, "masking": {"kind": "multiblock"}}, r"Use masking.kind=blocks"),
         ({"method": "data2vec", "predictor": {}, "encoder_positions": "learned"}, r"contradicts positions.kind"),
         ({"method": "data2vec", "predictor": {}, "positions": {"covariance": "conditional"}}, r"before the encoder"),

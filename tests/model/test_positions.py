@@ -11,11 +11,11 @@ from flexpredict.model.positions import (
     StochasticPositions,
     learned_positions,
     location_blur,
-    noise_std_at_start,
     noise_to_signal,
     sincos_positions,
 )
 from flexpredict.randomness import sample_keys
+from flexpredict.settings.positions import noise_std_at_start
 
 
 def make(noise_std: float = 0.5, d_e: int = 6, d_p: int = 8) -> tuple[nn.Linear, StochasticPositions]:
@@ -170,3 +170,16 @@ def test_location_blur_measures_distance_in_patches() -> None:
 def test_learned_positions_are_trained_and_one_a_patch() -> None:
     positions = learned_positions((3, 5), 8)
     assert positions.shape == (15, 8) and positions.requires_grad
+
+
+def test_held_noise_stays_as_strong_when_the_matrix_shrinks() -> None:
+    projection = torch.nn.Linear(96, 48)
+    torch.nn.init.normal_(projection.weight, std=0.02)
+    free, held = (StochasticPositions(projection, 5.0, hold=hold) for hold in (False, True))
+    strength = {}
+    for factor in (1.0, 0.25):
+        projection.weight.data *= factor
+        torch.manual_seed(0)
+        strength[factor] = [module(torch.zeros(2000, 48)).norm(dim=1).mean().item() for module in (free, held)]
+    assert strength[0.25][0] == pytest.approx(0.25 * strength[1.0][0], rel=0.05)
+    assert strength[0.25][1] == pytest.approx(strength[1.0][1], rel=0.05)

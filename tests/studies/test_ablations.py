@@ -18,7 +18,7 @@ from flexpredict import pretraining
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
 from flexpredict.masking import patches_of_cells, sample_masks
-from flexpredict.model.positions import noise_std_at_start
+from flexpredict.settings.positions import noise_std_at_start
 from flexpredict.studies.ablations import ablating, measuring, training
 from flexpredict.studies.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.studies.ablations.runs import ArmRun, planned, steps_left
@@ -276,8 +276,8 @@ def test_all_leaves_out_what_a_method_cannot_do(tmp_path: Path, in_process: list
 
 
 def test_what_a_study_varies_is_not_in_the_recipe_of_all(tmp_path: Path) -> None:
-    request = replace(asked(tmp_path, "table8"), base=base(target_resolution="half_max"))
-    with pytest.raises(UserError, match="table8 varies target_resolution"):
+    request = replace(asked(tmp_path, "table8"), base=base(targets={"resolution": "half_max"}))
+    with pytest.raises(UserError, match="table8 varies resolution"):
         ablate(request, dry_run=True, console=recording())
 
 

@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "mae": {"method": "mae"},
         "data2vec": {"method": "data2vec", "predictor": PREDICTOR},
         "fading": {"positions": {"schedule": "linear", "final_level": 0.0}},
-        "half": {"target_resolution": "half_bilinear", "image_size": 64, "patch_size": 8},
+        "half": {"targets": {"resolution": "half_bilinear"}, "image_size": 64, "patch_size": 8},
     }
     for name, fields in kinds.items():
         pretrain(data, folder / name, **{**RECIPE, "epochs": 1, **fields})

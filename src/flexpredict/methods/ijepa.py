@@ -4,13 +4,12 @@ The context encoder f_θ sees the context patches; the target encoder f_θ̄, a 
 image and says what the masked patches look like in feature space; the predictor g_φ guesses that from the context.
 
 At half resolution (the paper's Table 8) what is predicted are cells of 2x2 patches. The target encoder's features are
-resized by half (bilinear, which is the mean of the four patches, or their maximum) and then layer-normed as ever.
+resized by half (bilinear, which is the mean of the four patches, or their maximum) and then normalized as ever.
 Masks are drawn on the grid of cells; the context encoder sees all patches of the context's cells; and a masked token
 stands at the centre of its cell, counted in patches, so that context and targets share one measure of place.
 """
 
 import copy
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,59 +17,79 @@ from torch.nn import functional as F
 
 from flexpredict.masking import patches_of_cells
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
+from flexpredict.methods.targets import RunningStandardization, normalize_tokens
 from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import pick
 from flexpredict.model.positions import Grid
 from flexpredict.model.predictor import Predictor
+from flexpredict.settings.targets import Targets
 
-__all__ = ["IJEPA", "Prediction", "TargetResolution", "cell_side"]
-
-TargetResolution = Literal["full", "half_bilinear", "half_max"]
+__all__ = ["IJEPA", "Prediction"]
 
 
 class IJEPA(Method):
     """Context encoder, target encoder and predictor."""
 
     def __init__(
-        self, encoder: Encoder, predictor: Predictor, target_resolution: TargetResolution = "full", l1: float = 0.0
+        self, encoder: Encoder, predictor: Predictor, targets: Targets | None = None, l1: float = 0.0
     ) -> None:
         super().__init__(encoder, l1)
         self.target_encoder = copy.deepcopy(encoder).requires_grad_(False)
         self.predictor: Predictor = predictor
-        self.target_resolution = target_resolution
-        self.cell = cell_side(target_resolution)
+        self.targets = targets or Targets()
+        self.cell = self.targets.cell
+        self.standardization: RunningStandardization | None = None
+        if self.targets.standardize != "none":
+            rows, columns = encoder.grid
+            places = rows * columns // self.cell**2 if self.targets.standardize == "position" else 1
+            self.standardization = RunningStandardization(encoder.dim, places)
 
     def forward(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Prediction:
         """images: B 3 H W; context: B C Nc and targets: B C M Nt, indices on `mask_grid`; keys: B C, of the noise.
 
         C contexts of one image share one pass of the target encoder.
         """
-        wanted = self.target_features(images, targets)
+        features = self.target_features(images, targets)
         context, targets = context.flatten(0, 1), targets.flatten(0, 1)
+        wanted = features if self.standardization is None else self.standardization(features, targets)
         grid = self.context_encoder.grid_of(images)
         if self.cell > 1:
             context = patches_of_cells(context, self.cell, grid)
-        features = self.context_encoder(images, keep=context)
+        seen = self.context_encoder(images, keep=context)
         streams = None if keys is None else keys.flatten()
-        predictions = self.predictor(features, context, targets, streams, grid, self.cell)
-        loss = F.smooth_l1_loss(predictions.float(), wanted.float())
-        return self.regularised(loss, predictions, wanted, places=targets)
+        predictions = self.predictor(seen, context, targets, streams, grid, self.cell)
+        loss = F.smooth_l1_loss(predictions.float(), wanted)
+        return self.regularised(loss, predictions, wanted, targets, features)
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
-        """What is to be predicted: features of the whole image, layer-normed per token, at the targets.
+        """What is to be predicted: features of the whole image, normalized token by token, at the targets.
 
         images: B 3 H W, targets: B C M Nt -> (B·C) M Nt d_e
         """
-        read = targets.flatten(1)
-        if self.cell == 1:
+        read, settings = targets.flatten(1), self.targets
+        if self.cell == 1 and settings.norm != "tanh" and (settings.layers or 1) == 1:
             features = self.target_encoder(images, read=read)
         else:
-            pool = F.max_pool2d if self.target_resolution == "half_max" else F.avg_pool2d
-            whole = self.target_encoder(images).unflatten(1, self.context_encoder.grid_of(images))
-            features = pick(pool(whole.movedim(3, 1), self.cell).flatten(2).mT, read)
-        features = F.layer_norm(features.float(), features.shape[-1:])
+            features = pick(self._resized(self._whole(images), images), read)
+        features = normalize_tokens(features, settings.norm)
         return features.view(-1, *targets.shape[2:], features.shape[-1])
+
+    def _whole(self, images: Tensor) -> Tensor:
+        """Features of all patches, B N d_e: of the last layer, or the mean of several."""
+        encoder, layers = self.target_encoder, self.targets.layers or 1
+        if self.targets.norm == "tanh":
+            return encoder.last_tokens(images, normed=False)[0][:, encoder.vit.num_prefix_tokens :]
+        if layers == 1:
+            return encoder(images)  # type: ignore[no-any-return]
+        return torch.stack([normalize_tokens(x, "layer") for x in encoder.last_layers(images, layers)]).mean(dim=0)
+
+    def _resized(self, features: Tensor, images: Tensor) -> Tensor:
+        if self.cell == 1:
+            return features
+        pool = F.max_pool2d if self.targets.resolution == "half_max" else F.avg_pool2d
+        whole = features.unflatten(1, self.context_encoder.grid_of(images))
+        return pool(whole.movedim(3, 1), self.cell).flatten(2).mT
 
     def mask_grid(self, images: Tensor) -> Grid:
         rows, columns = self.context_encoder.grid_of(images)
@@ -78,6 +97,8 @@ class IJEPA(Method):
 
     def after_step(self, momentum: float) -> dict[str, float]:
         self.update_target_encoder(momentum)
+        if self.standardization is not None:
+            self.standardization.update()
         return {"ema_momentum": momentum}
 
     def update_target_encoder(self, momentum: float) -> None:
@@ -91,8 +112,3 @@ class IJEPA(Method):
     @property
     def saved_encoder(self) -> tuple[Encoder, str]:
         return self.target_encoder, "target encoder"
-
-
-def cell_side(resolution: TargetResolution) -> int:
-    """Side in patches of what is predicted."""
-    return 1 if resolution == "full" else 2

@@ -22,16 +22,16 @@ class MAE(Method):
     Args:
         encoder: the one to train, which is also the result: there is no moving average.
         predictor: the decoder, with `patch_values(encoder)` outputs.
-        normalise_pixels: predict each patch less its mean and over its standard deviation.
+        normalize_pixels: predict each patch less its mean and over its standard deviation.
         l1: weight of the L1 penalty on A.
     """
 
     def __init__(
-        self, encoder: Encoder, predictor: Predictor, normalise_pixels: bool = True, l1: float = 0.0
+        self, encoder: Encoder, predictor: Predictor, normalize_pixels: bool = True, l1: float = 0.0
     ) -> None:
         super().__init__(encoder, l1)
         self.predictor: Predictor = predictor
-        self.normalise_pixels = normalise_pixels
+        self.normalize_pixels = normalize_pixels
 
     def forward(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Prediction:
         """images: B 3 H W; context: B C Nc and targets: B C M Nt, patch indices; keys: B C, noise streams."""
@@ -52,7 +52,7 @@ class MAE(Method):
         pixels = images.float().unflatten(3, (grid[1], width)).unflatten(2, (grid[0], height))
         pixels = pixels.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
         pixels = pick(pixels, targets.flatten(1))
-        if self.normalise_pixels:
+        if self.normalize_pixels:
             variance, mean = torch.var_mean(pixels, dim=-1, keepdim=True)
             pixels = (pixels - mean) / (variance + 1e-6).sqrt()
         return pixels.view(-1, *targets.shape[2:], pixels.shape[-1])

@@ -8,7 +8,7 @@ to timm as it is.
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from flexpredict.model.partial_block import block_at, pick
 from flexpredict.model.positions import Grid, sincos_positions
 from flexpredict.model.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed, timm
 from flexpredict.randomness import stream_key
-
-EncoderPositions = Literal["sincos", "learned", "relative"]
+from flexpredict.settings.recipe import EncoderPositions
 
 
 class Encoder(nn.Module):
@@ -69,8 +68,11 @@ class Encoder(nn.Module):
         """Patch features after each of the last `count` blocks, final norm applied to each: B N D each."""
         return [tokens[:, self.vit.num_prefix_tokens :] for tokens in self.last_tokens(images, count)]
 
-    def last_tokens(self, images: Tensor, count: int = 1) -> list[Tensor]:
-        """The same with class and register tokens, which come first: B (prefix + N) D each."""
+    def last_tokens(self, images: Tensor, count: int = 1, normed: bool = True) -> list[Tensor]:
+        """The same with class and register tokens, which come first: B (prefix + N) D each.
+
+        normed: apply the final norm, as everybody does; without it tokens keep their lengths.
+        """
         if not 1 <= count <= self.depth:
             raise UserError(
                 f"Features of the last {count} layers were asked of an encoder of {self.depth}. "
@@ -81,7 +83,7 @@ class Encoder(nn.Module):
         for index, block in enumerate(self.blocks_on(self.grid_of(images))):
             x = block(x)
             if index >= self.depth - count:
-                layers.append(self.vit.norm(x))
+                layers.append(self.vit.norm(x) if normed else x)
         return layers
 
     def blocks_on(self, grid: Grid, keep: Tensor | None = None) -> Sequence[Callable[[Tensor], Tensor]]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from flexpredict import randomness
+from flexpredict.settings.positions import WEIGHT_STD
 
 Grid = tuple[int, int]
 
@@ -60,14 +61,26 @@ class StochasticPositions(nn.Module):
         noise_std: standard deviation of the noise n. The paper writes Σ = σ A Aᵀ with σ = 0.25; its released
             code uses 0.25 as the standard deviation, which is what is meant here.
         with_bias: project the noise through b too, as the released code does.
+        hold: rescale the noise as A grows or shrinks, so that ‖A n‖ stays what it is for a new A. Left alone, a model
+            that trains for long makes A, and with it the noise, smaller.
+        weight_std: standard deviation of the entries of a new A.
     """
 
-    def __init__(self, projection: nn.Linear | nn.Conv2d, noise_std: float = 0.25, with_bias: bool = False) -> None:
+    def __init__(
+        self,
+        projection: nn.Linear | nn.Conv2d,
+        noise_std: float = 0.25,
+        with_bias: bool = False,
+        hold: bool = False,
+        weight_std: float = WEIGHT_STD,
+    ) -> None:
         super().__init__()
         if noise_std < 0:
             raise ValueError(f"noise_std is a standard deviation and cannot be negative: {noise_std}")
         self.noise_std = noise_std
         self.with_bias = with_bias
+        self.hold = hold
+        self._new_norm = weight_std * math.sqrt(projection.weight.numel())
         # In a tuple, so that A stays the projection's alone: registered here too, it would be saved twice.
         self._tied = (projection,)
 
@@ -80,6 +93,13 @@ class StochasticPositions(nn.Module):
     def noise_matrix(self) -> Tensor:
         """What projects the noise: A itself, d_p d_e."""
         return self.projection.weight.flatten(1)
+
+    def level(self) -> Tensor | float:
+        """The standard deviation of n at this moment: noise_std, or rescaled where ‖A n‖ is held."""
+        if not self.hold:
+            return self.noise_std
+        norm: Tensor = self.noise_matrix.detach().float().norm()
+        return self.noise_std * self._new_norm / norm.clamp_min(1e-12)
 
     def forward(self, masked: Tensor, keys: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
         """masked: B ... d_p (ψ_j + m̃) -> the same with stochastic positions.
@@ -97,14 +117,14 @@ class StochasticPositions(nn.Module):
             noise = torch.randn(shape, device=masked.device)
         else:
             noise = randomness.normal(keys, math.prod(shape[1:])).view(shape)
-        noise.mul_(self.noise_std)
+        noise.mul_(self.level())
         if scale is not None:
             noise = noise * scale.view(-1, *[1] * (noise.ndim - 1))
         # ψ̂_j = ψ_j + A n_j (Eq. 3)
         return masked + F.linear(noise, matrix, bias)
 
     def extra_repr(self) -> str:
-        return f"noise_std={self.noise_std}, with_bias={self.with_bias}"
+        return f"noise_std={self.noise_std}, with_bias={self.with_bias}, hold={self.hold}"
 
 
 # How strong is the noise? Its level is not comparable between widths, these two measures are.
@@ -114,14 +134,6 @@ def noise_to_signal(projection: Tensor, positions: Tensor, noise_std: float) -> 
     """Root-mean-square ‖A n‖ over root-mean-square ‖ψ‖. projection: A d_p d_e, positions: ψ N d_p."""
     noise = noise_std * projection.detach().float().norm()
     return float(noise / positions.detach().float().square().sum(dim=1).mean().sqrt())
-
-
-def noise_std_at_start(ratio: float, encoder_dim: int, weight_std: float = 0.02) -> float:
-    """The noise_std that gives this noise-to-signal ratio when A is new (entries of standard deviation `weight_std`).
-
-    E‖A n‖² = noise_std² d_p d_e weight_std², and ‖ψ‖² = d_p / 2 since each sine has its cosine.
-    """
-    return ratio / (weight_std * math.sqrt(2 * encoder_dim))
 
 
 @torch.no_grad()

@@ -14,9 +14,10 @@ from flexpredict.errors import UserError
 from flexpredict.model import positions
 from flexpredict.model.encoder import rescale_residual_branches
 from flexpredict.model.partial_block import block_at
-from flexpredict.model.position_noise import WEIGHT_STD, Positions, noisy_tokens, stochastic_positions
+from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
 from flexpredict.randomness import stream_key
+from flexpredict.settings.positions import WEIGHT_STD, Positions
 
 __all__ = ["Positions", "Predictor"]
 

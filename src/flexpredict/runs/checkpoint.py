@@ -6,6 +6,8 @@ the newest. A folder appears whole or not at all, and the one before it goes onl
 
 import json
 import shutil
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,12 @@ from flexpredict.files import point_to, write_folder_atomically, write_text_atom
 
 
 def save_checkpoint(
-    folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any], keep: bool
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    state: dict[str, Any],
+    keep: bool,
 ) -> Path:
     """Write `folder/step-N`, point `folder/last` at it, and drop older ones unless they were to be kept.
 
@@ -28,7 +35,7 @@ def save_checkpoint(
 
     def write(temporary: Path) -> None:
         save_file(_tensors(model.state_dict()), temporary / "model.safetensors")
-        save_file(_tensors(_optimizer_tensors(model, optimizer)), temporary / "optimizer.safetensors")
+        save_file(_tensors(_optimizer_tensors(model, optimizers)), temporary / "optimizer.safetensors")
         write_text_atomically(temporary / "state.json", json.dumps({"step": step, "keep": keep, **state}) + "\n")
 
     write_folder_atomically(path, write)
@@ -42,23 +49,24 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """Load the newest whole checkpoint into model and optimiser; its state, or None where there is none."""
+def load_checkpoint(
+    folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, Any] | None:
+    """Load the newest whole checkpoint into model and optimizers; its state, or None where there is none."""
     path = _last(folder)
     if path is None:
         return None
     load_model(path, model)
-    tensors = load_file(path / "optimizer.safetensors")
-    saved = optimizer.state_dict()
-    saved["state"] = {
-        index: {
-            entry: tensors[f"{entry}/{name}"]
-            for entry in ("step", "exp_avg", "exp_avg_sq")
-            if f"{entry}/{name}" in tensors
+    states: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for key, tensor in load_file(path / "optimizer.safetensors").items():
+        entry, name = key.split("/", 1)
+        states[name][entry] = tensor
+    for optimizer in optimizers:
+        saved = optimizer.state_dict()
+        saved["state"] = {
+            index: states[name] for index, name in enumerate(_parameter_names(model, optimizer)) if name in states
         }
-        for index, name in enumerate(_parameter_names(model, optimizer))
-    }
-    optimizer.load_state_dict(saved)
+        optimizer.load_state_dict(saved)
     return _read_state(path)
 
 
@@ -95,17 +103,17 @@ def _read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    state = optimizer.state_dict()["state"]
+def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
     return {
         f"{entry}/{name}": tensor
+        for optimizer in optimizers
         for index, name in enumerate(_parameter_names(model, optimizer))
-        for entry, tensor in state.get(index, {}).items()
+        for entry, tensor in optimizer.state_dict()["state"].get(index, {}).items()
     }
 
 
 def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """Names of the optimiser's parameters in its own order."""
+    """Names of the optimizer's parameters in its own order."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
 

@@ -43,7 +43,7 @@ def effective_rank(features: Tensor) -> float:
 def position_health(tokens: MaskedTokens, key: int) -> Record:
     """Size of A and m̃, and what the noise does to the positions of tokens that have it."""
     stochastic, positions = tokens.stochastic, tokens.positions
-    matrix, level = stochastic.noise_matrix, stochastic.noise_std
+    matrix, level = stochastic.noise_matrix, float(stochastic.level())
     health: Record = {}
     if isinstance(stochastic, ConditionalNoise):
         health["noise_scale"] = float(stochastic.last_scale)
@@ -117,7 +117,7 @@ _SIGNS = {
     "location_share": _Sign(
         "The features tell little but where a patch is: their location share rose from {best:.0%} to {now:.0%}. Try "
         "stochastic positions (positions.kind=stochastic), a higher positions.noise_to_signal, or standardized "
-        "targets.",
+        "targets (targets.standardize=position).",
         better=min,
         alarming=_drifts_to_location,
     ),

@@ -23,13 +23,13 @@ from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.health import feature_health, location_health, position_health
 from flexpredict.training.journal import Journal
+from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.schedules import cosine, linear, noise_share, warmup_cosine
 from flexpredict.training.signals import stop_on_signal
 
 Probe = Callable[[Encoder], float]
-_NEVER_DECAY = ("pos_embed", "positions", "_token", "relative_position_bias_table")
 
 
 @dataclass
@@ -52,14 +52,14 @@ def train(
 ) -> Outcome:
     """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
     recipe, settings = plan.recipe, plan.recipe.optimizer
-    model.to(fabric.device)  # before the optimiser loads its state, which goes where the parameters are
-    optimizer = torch.optim.AdamW(parameter_groups(model), lr=plan.lr, betas=settings.betas, fused=True)
-    state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
+    model.to(fabric.device)  # before the optimizers load their state, which goes where the parameters are
+    optimizers = build_optimizers(settings, model, plan.lr)
+    state = load_checkpoint(folder.checkpoints, model, optimizers) or {"step": 0}
     first_step: int = state["step"]
     if recipe.compile:
         for network in model.compiled_parts():
             network.compile(dynamic=True)
-    wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+    wrapped, *wrapped_optimizers = fabric.setup(model, *optimizers)
     journal = Journal.open(fabric, plan, folder, progress, state)
     stochastic = model.masked_tokens.stochastic
     noise_std = stochastic.noise_std  # at the start
@@ -83,9 +83,7 @@ def train(
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-                group["weight_decay"] = weight_decay if group["decays"] else 0.0
+            set_rates(optimizers, lr, weight_decay)
 
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
@@ -108,12 +106,13 @@ def train(
                 loss += prediction.loss.detach() / recipe.accumulate
             if settings.clip_grad is not None:
                 fabric.clip_gradients(
-                    wrapped, wrapped_optimizer, max_norm=settings.clip_grad, error_if_nonfinite=False
+                    wrapped, wrapped_optimizers[0], max_norm=settings.clip_grad, error_if_nonfinite=False
                 )
             due = journal.due(step + 1)
             gradient_norm = _gradient_norm(model) if due else None
-            wrapped_optimizer.step()
-            wrapped_optimizer.zero_grad()
+            for optimizer in wrapped_optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
             done = model.after_step(momentum)
 
             journal.step(step + 1, loss, batch, waited, time.perf_counter() - started)
@@ -138,7 +137,7 @@ def train(
                 journal.refuse_nonfinite()
                 if fabric.is_global_zero:
                     keep = plan.keep_due(step + 1)
-                    save_checkpoint(folder.checkpoints, step + 1, model, optimizer, journal.state(), keep)
+                    save_checkpoint(folder.checkpoints, step + 1, model, optimizers, journal.state(), keep)
                     encoder, name = model.saved_encoder
                     save_encoder(folder.encoder, encoder, spec, name)
                 fabric.barrier()
@@ -185,17 +184,6 @@ def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch
     plan = journal.plan
     share = plan.batch_size // journal.fabric.world_size
     return Batch(torch.zeros(share, 3, *plan.image_size, dtype=torch.uint8), torch.zeros(share, dtype=torch.int64))
-
-
-def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
-    """Weight decay on matrices only: not on biases, norms, tokens and positions."""
-    decays: list[Tensor] = []
-    free: list[Tensor] = []
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            vector = parameter.squeeze().ndim < 2 or name.endswith(_NEVER_DECAY)
-            (free if vector else decays).append(parameter)
-    return [{"params": decays, "decays": True}, {"params": free, "decays": False}]
 
 
 def _any_rank(fabric: Fabric, flag: bool) -> bool:

@@ -1,17 +1,18 @@
 """What follows from the choice of a method: its defaults, what it cannot do, and the model."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 from flexpredict.errors import UserError
-from flexpredict.masking.masks import Kind
 from flexpredict.methods.data2vec import Data2Vec
-from flexpredict.methods.ijepa import IJEPA, cell_side
+from flexpredict.methods.ijepa import IJEPA
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.methods.method import Method
-from flexpredict.model.encoder import Encoder, EncoderPositions, ModelFacts
+from flexpredict.model.encoder import Encoder, ModelFacts
 from flexpredict.model.positions import Grid
 from flexpredict.model.predictor import Predictor
-from flexpredict.training.recipe import MethodName, PredictorSize, Recipe
+from flexpredict.settings.masking import Kind
+from flexpredict.settings.recipe import EncoderPositions, MethodName, PredictorSize, Recipe
 
 _MASKING: dict[MethodName, Kind] = {"ijepa": "multiblock", "mae": "random", "data2vec": "blocks"}
 
@@ -29,20 +30,25 @@ def settle_method(recipe: Recipe, facts: ModelFacts) -> Recipe:
         masking=recipe.masking.settled(_MASKING[recipe.method]),
     )
     _refuse_options_of_others(settled)
+    recipe.targets.check(facts.depth)
     if recipe.method == "data2vec":
         _check_data2vec(settled, positions, facts)
-        return replace(settled, target_layers=recipe.target_layers or max(1, facts.depth // 2))
-    return replace(settled, predictor=_predictor_size(recipe.predictor, facts))
+        layers = recipe.targets.layers or max(1, facts.depth // 2)
+        return replace(settled, targets=replace(recipe.targets, layers=layers))
+    targets = recipe.targets
+    if recipe.method == "ijepa":
+        targets = replace(targets, layers=targets.layers or 1)
+    return replace(settled, targets=targets, predictor=_predictor_size(recipe.predictor, facts))
 
 
 def check_grid(recipe: Recipe, grid: Grid) -> Grid:
     """The grid on which masks are drawn, for a grid of patches."""
-    side = cell_side(recipe.target_resolution)
+    side = recipe.targets.cell
     if grid[0] % side or grid[1] % side:
         raise UserError(
-            f"target_resolution={recipe.target_resolution} predicts cells of {side}x{side} patches, and a grid of "
+            f"targets.resolution={recipe.targets.resolution} predicts cells of {side}x{side} patches, and a grid of "
             f"{grid[0]}x{grid[1]} patches does not divide into them. Choose an image_size that makes both sides of "
-            "the grid even, or target_resolution=full."
+            "the grid even, or targets.resolution=full."
         )
     return grid[0] // side, grid[1] // side
 
@@ -51,15 +57,15 @@ def build_method(recipe: Recipe, encoder: Encoder) -> Method:
     """The model of a settled recipe."""
     settings, seed = recipe.positions, recipe.seed
     if recipe.method == "data2vec":
-        assert recipe.target_layers
-        return Data2Vec(encoder, settings, recipe.target_layers, seed, settings.l1)
+        assert recipe.targets.layers
+        return Data2Vec(encoder, settings, recipe.targets.layers, seed, settings.l1)
     size = recipe.predictor
     assert size.dim and size.depth and size.heads
     output = patch_values(encoder) if recipe.method == "mae" else None
     predictor = Predictor(encoder.dim, encoder.grid, size.dim, size.depth, size.heads, settings, seed, output)
     if recipe.method == "mae":
-        return MAE(encoder, predictor, recipe.normalise_pixels, settings.l1)
-    return IJEPA(encoder, predictor, recipe.target_resolution, settings.l1)
+        return MAE(encoder, predictor, recipe.normalize_pixels, settings.l1)
+    return IJEPA(encoder, predictor, recipe.targets, settings.l1)
 
 
 def _predictor_size(size: PredictorSize, facts: ModelFacts) -> PredictorSize:
@@ -70,17 +76,19 @@ def _predictor_size(size: PredictorSize, facts: ModelFacts) -> PredictorSize:
 
 def _refuse_options_of_others(recipe: Recipe) -> None:
     """Options that only one method has."""
-    usual = Recipe()
-    owners: dict[str, tuple[MethodName, str]] = {
-        "target_resolution": ("ijepa", "it resizes the features that I-JEPA predicts"),
-        "target_layers": ("data2vec", "only its targets are averaged over layers"),
-        "normalise_pixels": ("mae", "only it predicts pixels"),
+    owners: dict[str, tuple[tuple[MethodName, ...], str]] = {
+        "targets.resolution": (("ijepa",), "it resizes the features that I-JEPA predicts"),
+        "targets.standardize": (("ijepa",), "it rescales the features that I-JEPA predicts"),
+        "targets.norm": (("ijepa",), "data2vec averages layers that are layer-normed, and mae predicts pixels"),
+        "targets.layers": (("ijepa", "data2vec"), "mae predicts pixels"),
+        "normalize_pixels": (("mae",), "only it predicts pixels"),
     }
-    for name, (owner, reason) in owners.items():
-        if recipe.method != owner and getattr(recipe, name) != getattr(usual, name):
+    for name, (methods, reason) in owners.items():
+        value, usual = (attrgetter(name)(settings) for settings in (recipe, Recipe()))
+        if recipe.method not in methods and value != usual:
             raise UserError(
-                f"{name}={getattr(recipe, name)} belongs to method {owner}: {reason}. Leave it out, or use "
-                f"--method {owner} instead of {recipe.method}."
+                f"{name}={value} belongs to method {' or '.join(methods)}: {reason}. Leave it out, or use "
+                f"method={methods[0]} instead of {recipe.method}."
             )
     if recipe.method != "ijepa" and recipe.positions.convention == "released":
         raise UserError(
@@ -114,9 +122,4 @@ def _check_data2vec(recipe: Recipe, positions: EncoderPositions, facts: ModelFac
         raise UserError(
             "positions.covariance=conditional predicts the noise level from what the encoder makes of the context, "
             "and data2vec adds noise before the encoder. Use another covariance, or --method ijepa or mae."
-        )
-    if recipe.target_layers is not None and not 1 <= recipe.target_layers <= facts.depth:
-        raise UserError(
-            f"target_layers={recipe.target_layers}, but {recipe.model or 'the encoder'} has {facts.depth} layers. "
-            f"Choose 1 to {facts.depth}."
         )

@@ -41,7 +41,7 @@ def train(
     """
     settings = plan.settings
     optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=settings.betas, fused=True)
-    state = load_checkpoint(folder.checkpoints, model, optimizer) or {"step": 0}
+    state = load_checkpoint(folder.checkpoints, model, [optimizer]) or {"step": 0}
     first_step: int = state["step"]
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     journal = Journal(fabric, folder, progress, state)
@@ -108,7 +108,7 @@ def train(
             if stopping or plan.checkpoint_due(done):
                 sums = journal.state(done)
                 if fabric.is_global_zero:
-                    save_checkpoint(folder.checkpoints, done, model, optimizer, sums, keep=False)
+                    save_checkpoint(folder.checkpoints, done, model, [optimizer], sums, keep=False)
                 fabric.barrier()
             progress.step(done)
             if stopping:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.model.position_noise import WEIGHT_STD
+from flexpredict.settings.positions import WEIGHT_STD
 
 # Noise levels as the paper gives them, that is for a ViT-B. The same noise_std is less noise in a narrower encoder,
 # so recipes get the ratio ‖A n‖ / ‖ψ‖ that it means there.
@@ -102,8 +102,8 @@ def _studies(levels: tuple[float, ...], l1: float) -> list[Study]:
             "Would targets of half the resolution do as well?",
             (
                 Arm("full resolution", {**none, **cells}, 54.3),
-                Arm("half, bilinear", {**none, "target_resolution": "half_bilinear"}, 52.1),
-                Arm("half, max-pooled", {**none, "target_resolution": "half_max"}, 54.1),
+                Arm("half, bilinear", {**none, "targets": {"resolution": "half_bilinear"}}, 52.1),
+                Arm("half, max-pooled", {**none, "targets": {"resolution": "half_max"}}, 54.1),
                 Arm("StoP", {**stop, **cells}, 57.8),
             ),
         ),

@@ -3,14 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flexpredict.data.augmentation import Augmentation
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking
-from flexpredict.methods.ijepa import TargetResolution
-from flexpredict.model.encoder import EncoderPositions
-from flexpredict.model.position_noise import Positions
+from flexpredict.settings.augmentation import Augmentation
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.targets import Targets
 
 MethodName = Literal["ijepa", "mae", "data2vec"]
+EncoderPositions = Literal["sincos", "learned", "relative"]
 
 
 @dataclass
@@ -26,37 +27,6 @@ class PredictorSize:
     dim: int | None = None
     depth: int | None = None
     heads: int | None = None
-
-
-@dataclass
-class Optimizer:
-    """AdamW and its schedules, as published.
-
-    Args:
-        lr: peak learning rate (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default 8e-4 · √(batch / 2048),
-            but at least 5e-4).
-        start_lr: learning rate at the start of the warm-up, as a share of lr (2e-4 / 8e-4).
-        final_lr: learning rate at the end of the cosine, as a share of lr.
-        warmup_epochs: length of the linear warm-up (paper: 15 of 600 for B and L, 40 of 300 for H; by default a
-            twentieth of the epochs).
-        weight_decay: weight decay at the start; never on biases, norms, tokens and positions.
-        final_weight_decay: weight decay at the end of its cosine.
-        betas: AdamW's moving-average factors.
-        ema_momentum: momentum of the target encoder's moving average at the start.
-        final_ema_momentum: and at the end of its straight line.
-        clip_grad: largest norm of the gradient over all parameters; no clipping by default, as published.
-    """
-
-    lr: float | None = None
-    start_lr: float = 0.25
-    final_lr: float = 0.00125
-    warmup_epochs: float | None = None
-    weight_decay: float = 0.04
-    final_weight_decay: float = 0.4
-    betas: tuple[float, float] = (0.9, 0.999)
-    ema_momentum: float = 0.996
-    final_ema_momentum: float = 1.0
-    clip_grad: float | None = None
 
 
 @dataclass
@@ -80,18 +50,15 @@ class Recipe:
             for models of BEiT's kind, learned where positions.kind is, else sin-cos).
         predictor: size of the predictor; mae: of the decoder (data2vec has none).
         masking: which patches are seen and which are predicted.
-        target_resolution: ijepa: predict features of patches ('full'), or of cells of 2x2 patches, resized by
-            'half_bilinear' or 'half_max' (paper: the full resolution is best).
-        target_layers: data2vec: the last so many layers of the target encoder make the targets (published: 6 of
-            ViT-B's 12; by default half of them).
-        normalise_pixels: mae: predict each patch less its mean and over its standard deviation.
+        targets: ijepa and data2vec: which features are predicted, and how they are normalized.
+        normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
         epochs: passes over the data (by default from the amount of data and the hardware).
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
         max_skipped: share of unreadable images above which the run stops.
         batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
         accumulate: parts in which a device works through its share of the batch, to save memory.
-        optimizer: AdamW and its schedules.
+        optimizer: AdamW or Muon, and the schedules.
         init_from: start from other weights: a run folder, a checkpoint of I-JEPA, StoP, MAE, DINO and others,
             timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
             and the optimiser and step count start afresh.
@@ -121,9 +88,8 @@ class Recipe:
     encoder_positions: EncoderPositions | None = None
     predictor: PredictorSize = field(default_factory=PredictorSize)
     masking: Masking = field(default_factory=Masking)
-    target_resolution: TargetResolution = "full"
-    target_layers: int | None = None
-    normalise_pixels: bool = True
+    targets: Targets = field(default_factory=Targets)
+    normalize_pixels: bool = True
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
     epochs: float | None = None
     epoch_size: int | None = None

@@ -1,0 +1,44 @@
+"""The optimizer of a run: AdamW for everything, or Muon for the matrices of the transformer blocks beside it."""
+
+import torch
+from torch import Tensor, nn
+
+from flexpredict.settings.optimizer import Optimizer
+
+_NEVER_DECAY = ("pos_embed", "positions", "_token", "relative_position_bias_table")
+
+
+def build_optimizers(settings: Optimizer, model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+    """AdamW, behind Muon where that is asked for. Groups say by `decays` whether weight decay is meant for them."""
+    hidden, decays, free = parameter_groups(model)
+    if settings.kind == "adamw":
+        decays, hidden = hidden + decays, []
+    groups = [{"params": decays, "decays": True}, {"params": free, "decays": False}]
+    adamw = torch.optim.AdamW(groups, lr=lr, betas=settings.betas, fused=True)
+    if not hidden:
+        return [adamw]
+    muon = torch.optim.Muon([{"params": hidden, "decays": True}], lr=lr, adjust_lr_fn="match_rms_adamw")
+    return [muon, adamw]
+
+
+def parameter_groups(model: nn.Module) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Matrices inside transformer blocks; other matrices; and biases, norms, tokens and positions."""
+    hidden: list[Tensor] = []
+    decays: list[Tensor] = []
+    free: list[Tensor] = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.squeeze().ndim < 2 or name.endswith(_NEVER_DECAY):
+            free.append(parameter)
+        else:
+            (hidden if ".blocks." in name and parameter.ndim == 2 else decays).append(parameter)
+    return hidden, decays, free
+
+
+def set_rates(optimizers: list[torch.optim.Optimizer], lr: float, weight_decay: float) -> None:
+    """What the schedules say for this step."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+            group["weight_decay"] = weight_decay if group["decays"] else 0.0
