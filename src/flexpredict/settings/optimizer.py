@@ -10,9 +10,9 @@ class Optimizer:
 
     Args:
         kind: "adamw" (published), or "muon" for the matrices inside transformer blocks, with AdamW for all the rest.
-            Muon's updates are scaled to the size of AdamW's, so one learning rate serves both.
         lr: peak learning rate (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default 8e-4 · √(batch / 2048),
             but at least 5e-4).
+        muon_lr: peak learning rate of Muon; both follow one schedule.
         start_lr: learning rate at the start of the warm-up, as a share of lr (2e-4 / 8e-4).
         final_lr: learning rate at the end of the cosine, as a share of lr.
         warmup_epochs: length of the linear warm-up (paper: 15 of 600 for B and L, 40 of 300 for H; by default a
@@ -29,6 +29,7 @@ class Optimizer:
 
     kind: Literal["adamw", "muon"] = "adamw"
     lr: float | None = None
+    muon_lr: float = 0.02
     start_lr: float = 0.25
     final_lr: float = 0.00125
     warmup_epochs: float | None = None
