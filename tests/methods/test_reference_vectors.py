@@ -7,7 +7,8 @@ from reference_vectors import reference_checkpoint, reference_sizes, reference_v
 from flexpredict import randomness
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.encoder import build_encoder
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
+from flexpredict.settings.positions import Positions
 
 PREDICTOR_NAMES = {
     "predictor_embed": "projection",

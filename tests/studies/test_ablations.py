@@ -18,7 +18,7 @@ from flexpredict import pretraining
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
 from flexpredict.masking import patches_of_cells, sample_masks
-from flexpredict.model.positions import noise_std_at_start
+from flexpredict.settings.positions import noise_std_at_start
 from flexpredict.studies.ablations import ablating, measuring, training
 from flexpredict.studies.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.studies.ablations.runs import ArmRun, planned, steps_left
@@ -323,6 +323,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(tmp_path: Path) -
 
 def test_only_the_scenes_have_test_images_of_their_own() -> None:
     assert default_test("scenes:300,size=32") == "scenes:2000,size=32,split=test,first=10000"
+    assert default_test("scenes:300,where=1") == "scenes:2000,size=64,where=1,split=test,first=10000"
     assert default_test("scenes") == "scenes:2000,size=64,split=test,first=10000"
     assert default_test("photos") is None and default_test(["scenes"]) is None
     first, later = open_images("scenes:3,size=32,split=test"), open_images("scenes:2,size=32,split=test,first=1")

@@ -13,8 +13,8 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.probe import Probing, table_rows
 from flexpredict.evaluation.results import Result, append_to_table, print_numbers, read_table, write_result
 from flexpredict.features.extraction import Extraction
+from flexpredict.settings.recipe import parse_image_sizes
 from flexpredict.training.engine import launch_fabric
-from flexpredict.training.recipe import parse_image_sizes
 
 ENCODER = (
     "a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …: .pth.tar, .pth, .safetensors), a Hugging Face or timm "
@@ -154,10 +154,15 @@ def probing(options: Namespace, labels: tuple[float, ...] | None = None) -> Prob
 
 def publish(results: list[Result], options: Namespace, place: Bench, title: str) -> None:
     """Print a table; write a JSON file for each result, and add to the table of all encoders."""
-    if not place.fabric.is_global_zero:
-        return
     settings = results[0].protocol["settings"]
     print_numbers(place.console, f"{title}: {place.encoder.what}{settings and f', {settings}'}", table_rows(results))
+    write_results(results, options, place)
+
+
+def write_results(results: list[Result], options: Namespace, place: Bench) -> None:
+    """A JSON file for each result, and a row or more numbers in the table of all encoders; by the first rank."""
+    if not place.fabric.is_global_zero:
+        return
     written = []
     for result in results:
         for images in (result.protocol["train"], result.protocol["test"]):

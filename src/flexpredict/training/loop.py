@@ -21,12 +21,12 @@ from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.training.health import feature_health, position_health
+from flexpredict.training.health import feature_health, location_health, position_health
 from flexpredict.training.journal import Journal
 from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.schedules import cosine, linear, noise_share, warmup_cosine
+from flexpredict.training.schedules import linear, noise_share
 from flexpredict.training.signals import stop_on_signal
 
 Probe = Callable[[Encoder], float]
@@ -76,14 +76,11 @@ def train(
             waited = time.perf_counter() - started
 
             # Published schedules, each a function of the step.
-            lr = warmup_cosine(
-                step, plan.steps, plan.warmup_steps, settings.start_lr * plan.lr, plan.lr, settings.final_lr * plan.lr
-            )
-            weight_decay = cosine(step, plan.steps, settings.weight_decay, settings.final_weight_decay)
+            lr, weight_decay = plan.learning_rate(step), plan.weight_decay(step)
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            set_rates(optimizers, lr, weight_decay)
+            set_rates(optimizers, lr / plan.lr, weight_decay)
 
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
@@ -123,6 +120,7 @@ def train(
                     **done,
                     "grad_norm": float(gradient_norm or 0.0),
                     **feature_health(prediction.features),
+                    **location_health(prediction, contexts),
                     **position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step)),
                 }
                 if prediction.penalty is not None:
