@@ -8,6 +8,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "flexpredict"
 # From low to high. Names in one layer do not import each other. Modules beside the packages that are not named
 # (errors, files, randomness, …) lie below all of these.
 LAYERS = (
+    ("settings",),
     ("data",),
     ("masking",),
     ("model",),
