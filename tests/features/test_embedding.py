@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from mean_colour import MeanColour
+from mean_color import MeanColor
 from pictures import write_shards
 from ranks import call_on_two_ranks
 from rich.console import Console
@@ -51,7 +51,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def embedded(
     source: Any, out: Path, encoder: FrozenEncoder | None = None, how: Extraction = HOW, **options: Any
 ) -> Embedded:
-    return embed(encoder or MeanColour(), source, out, how, console=Console(quiet=True), **options)
+    return embed(encoder or MeanColor(), source, out, how, console=Console(quiet=True), **options)
 
 
 def folder(path: Path, count: int = 40) -> ImageSource:
@@ -65,14 +65,14 @@ def test_a_table_holds_the_features_of_extract_features(tmp_path: Path) -> None:
     source = folder(tmp_path)
     done = embedded(source, tmp_path / "f.parquet")
     table = pq.read_table(tmp_path / "f.parquet")
-    expected = extract_features(MeanColour(), source, HOW)
+    expected = extract_features(MeanColor(), source, HOW)
     np.testing.assert_allclose(table["feature"].to_pylist(), expected.vectors.numpy(), atol=1e-4)
     assert table["index"].to_pylist() == list(range(40))
     assert table["image"].to_pylist() == [source.describe(index) for index in range(40)]
     assert source.labels is not None and table["label"].to_pylist() == source.labels.tolist()
     assert table["class"].to_pylist() == ["first"] * 30 + ["second"] * 10
     facts = json.loads(table.schema.metadata[b"flexpredict"])
-    assert facts["fingerprint"] == MeanColour().fingerprint() and facts["images"] == 40
+    assert facts["fingerprint"] == MeanColor().fingerprint() and facts["images"] == 40
     assert (done.images, done.skipped, done.files) == (40, 0, [tmp_path / "f.parquet"])
     assert {path.name for path in tmp_path.iterdir()} == {"pictures", "f.parquet"}, "no parts and no temporary files"
 
@@ -114,7 +114,7 @@ def test_half_precision_patches_are_the_rounded_ones(tmp_path: Path) -> None:
     column = pq.read_table(tmp_path / "half.parquet")["patches"]
     assert np.array_equal(np.array(column.to_pylist(), np.float16), exact.astype(np.float16))
     with pytest.raises(UserError, match=r"first/000.png that torch.float16 cannot hold. Use --dtype float32"):
-        embedded(source, tmp_path / "large.npy", MeanColour(1e6), patches="float16")
+        embedded(source, tmp_path / "large.npy", MeanColor(1e6), patches="float16")
 
 
 def test_without_labels_there_is_no_column_for_them(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_without_labels_there_is_no_column_for_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["f.parquet", "f.npy", "f.safetensors"])
 def test_an_interrupted_embedding_goes_on_and_ends_in_the_same_bytes(name: str, tmp_path: Path) -> None:
-    source, encoder = folder(tmp_path), MeanColour()
+    source, encoder = folder(tmp_path), MeanColor()
     embedded(source, tmp_path / "whole" / name, patches="float16")
     out = tmp_path / "cut" / name
     encoder.fails_after = 30 + PROBE  # in the second of three parts
@@ -148,7 +148,7 @@ def test_an_interrupted_embedding_goes_on_and_ends_in_the_same_bytes(name: str, 
 def test_a_process_killed_while_it_joins_has_only_to_join_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, encoder, out = folder(tmp_path), MeanColour(), tmp_path / "cut" / "f.npy"
+    source, encoder, out = folder(tmp_path), MeanColor(), tmp_path / "cut" / "f.npy"
     embedded(source, tmp_path / "whole" / "f.npy")
 
     def killed(path: Path, collection: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_process_killed_while_it_joins_has_only_to_join_again(
 
 
 def test_a_part_that_was_cut_short_on_disk_is_made_again(tmp_path: Path) -> None:
-    source, encoder, out = folder(tmp_path), MeanColour(), tmp_path / "f.npy"
+    source, encoder, out = folder(tmp_path), MeanColor(), tmp_path / "f.npy"
     encoder.fails_after = 39 + PROBE
     with pytest.raises(KeyboardInterrupt):
         embedded(source, out, encoder)
@@ -178,17 +178,17 @@ def test_a_part_that_was_cut_short_on_disk_is_made_again(tmp_path: Path) -> None
     encoder.fails_after, encoder.seen = 10**9, 0
     embedded(source, out, encoder)
     assert encoder.seen == 40 - PART + PROBE
-    assert np.array_equal(np.load(out), extract_features(MeanColour(), source, replace(HOW, batch_size=40)).vectors)
+    assert np.array_equal(np.load(out), extract_features(MeanColor(), source, replace(HOW, batch_size=40)).vectors)
 
 
 def test_parts_of_another_encoder_settings_or_data_are_refused_unless_overwritten(tmp_path: Path) -> None:
     source, out = folder(tmp_path), tmp_path / "f.npy"
-    encoder = MeanColour()
+    encoder = MeanColor()
     encoder.fails_after = 30
     with pytest.raises(KeyboardInterrupt):
         embedded(source, out, encoder)
     with pytest.raises(UserError, match=r"f.npy.parts was begun with fingerprint .* --overwrite"):
-        embedded(source, out, MeanColour(2.0))
+        embedded(source, out, MeanColor(2.0))
     with pytest.raises(UserError, match=r"begun with image_size 32x32 \(now 16x24\)"):
         embedded(source, out, how=replace(HOW, image_size=(16, 24)))
     with pytest.raises(UserError, match=r"begun with patches none \(now float16\)"):
@@ -196,11 +196,11 @@ def test_parts_of_another_encoder_settings_or_data_are_refused_unless_overwritte
     (tmp_path / "pictures" / "first" / "003.png").write_bytes((tmp_path / "pictures/first/004.png").read_bytes())
     with pytest.raises(UserError, match="begun with content"):
         embedded(open_source(str(tmp_path / "pictures")), out)
-    embedded(open_source(str(tmp_path / "pictures")), out, MeanColour(2.0), overwrite=True)
+    embedded(open_source(str(tmp_path / "pictures")), out, MeanColor(2.0), overwrite=True)
     features = np.load(out)
     assert np.array_equal(features[3], features[4])
     np.testing.assert_allclose(
-        features[5], 2 * extract_features(MeanColour(), source, HOW).vectors[5].numpy(), rtol=1e-5
+        features[5], 2 * extract_features(MeanColor(), source, HOW).vectors[5].numpy(), rtol=1e-5
     )
 
 
@@ -209,18 +209,18 @@ def test_what_exists_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> 
     embedded(source, out, patches="float16")
     before = out.read_bytes()
     with pytest.raises(UserError, match=r"f.npy exists already. Replace it with --overwrite"):
-        embedded(source, out, MeanColour(2.0))
+        embedded(source, out, MeanColor(2.0))
     out.unlink()
     with pytest.raises(UserError, match=r"f\.npy\.names\.txt exists already"):  # nobody's, as far as can be told
         embedded(source, out)
-    embedded(source, out, MeanColour(2.0), overwrite=True)
+    embedded(source, out, MeanColor(2.0), overwrite=True)
     assert out.read_bytes() != before
     assert not (tmp_path / "f.npy.patches.npy").exists(), "what no longer belongs to it is gone"
 
 
 def test_unreadable_images_are_left_out_counted_and_listed(tmp_path: Path) -> None:
     source = folder(tmp_path)
-    whole = extract_features(MeanColour(), source, HOW).vectors.numpy()
+    whole = extract_features(MeanColor(), source, HOW).vectors.numpy()
     broken = [3, *range(PART, 2 * PART)]  # of one part nothing can be read
     for index in broken:
         Path(source.describe(index)).write_bytes(b"nothing")
@@ -229,7 +229,7 @@ def test_unreadable_images_are_left_out_counted_and_listed(tmp_path: Path) -> No
     shown = io.StringIO()
     for name in ("f.parquet", "f.npy", "f.safetensors"):
         done = embed(
-            MeanColour(), source, tmp_path / name.replace("f", name[-3:], 1), HOW, console=Console(file=shown)
+            MeanColor(), source, tmp_path / name.replace("f", name[-3:], 1), HOW, console=Console(file=shown)
         )
         assert (done.images, done.skipped, len(done.examples)) == (23, 18, 5)
     kept = [index for index in range(40) if index not in broken]
@@ -278,7 +278,7 @@ def test_a_stream_gives_what_the_source_of_the_same_images_gives(count: int, tmp
     embedded(str(shards), tmp_path / "source.parquet")
     expected = pq.read_table(tmp_path / "source.parquet")
     for workers in (0, 2):
-        stream, encoder = open_images(f"stream:{shards}"), MeanColour()
+        stream, encoder = open_images(f"stream:{shards}"), MeanColor()
         out = tmp_path / f"stream-{workers}.parquet"
         encoder.fails_after = 20 + PROBE
         with pytest.raises(KeyboardInterrupt):
@@ -333,14 +333,14 @@ def test_a_part_has_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -
         assert row.images_in_part() == 1 or size * row.images_in_part() <= 2**27 < size * (row.images_in_part() + 64)
 
 
-class OwnWay(MeanColour):
+class OwnWay(MeanColor):
     """Pools in a way of its own, like some of timm's models."""
 
     def pooled(self, images: Tensor, count: int = 1, pooling: Any = None) -> Tensor:
         return self.layers(images)[0].patches.amax(dim=1)
 
 
-class TwoGrids(MeanColour):
+class TwoGrids(MeanColor):
     """Layers of different resolution, like a convolutional network's."""
 
     def __init__(self) -> None:
@@ -363,14 +363,14 @@ def test_what_an_encoder_cannot_give_is_refused_before_any_work(tmp_path: Path) 
     source = folder(tmp_path)
     for encoder, how, said in (
         (TwoGrids(), replace(HOW, layers=2), "different numbers of patches"),
-        (MeanColour(), replace(HOW, layers=2), "which has 1"),
-        (MeanColour(), replace(HOW, image_size=(33, 32)), "cannot be cut"),
-        (MeanColour(), replace(HOW, pooling="class"), "has none to give"),
+        (MeanColor(), replace(HOW, layers=2), "which has 1"),
+        (MeanColor(), replace(HOW, image_size=(33, 32)), "cannot be cut"),
+        (MeanColor(), replace(HOW, pooling="class"), "has none to give"),
     ):
         with pytest.raises(UserError, match=said):
             embedded(source, tmp_path / "f.npy", encoder, how, patches="float32")
     with pytest.raises(UserError, match=r"NaN or infinity for 6 of 6 images, the first is .*000.png"):
-        embedded(source, tmp_path / "f.npy", MeanColour(float("nan")))
+        embedded(source, tmp_path / "f.npy", MeanColor(float("nan")))
     assert not list(tmp_path.glob("f.npy*/part-*"))
 
 
@@ -397,7 +397,7 @@ def test_bad_outputs_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: py
 def test_where_writing_fails_the_finished_parts_are_kept(
     failure: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, encoder, out = folder(tmp_path), MeanColour(), tmp_path / "f.npy"
+    source, encoder, out = folder(tmp_path), MeanColor(), tmp_path / "f.npy"
     with monkeypatch.context() as patched:
 
         def fail(*given: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mean_colour import MeanColour
+from mean_color import MeanColor
 from PIL import Image
 from rich.console import Console
 from tiny import write_pictures
@@ -27,11 +27,11 @@ from flexpredict.randomness import normal, sample_keys
 HOW = Extraction(batch_size=8)
 
 
-def ask(data: Any, *queries: str | int, encoder: MeanColour | None = None, **options: Any) -> tuple[Any, str]:
+def ask(data: Any, *queries: str | int, encoder: MeanColor | None = None, **options: Any) -> tuple[Any, str]:
     """The neighbours, and what was printed."""
     shown = io.StringIO()
     console = Console(file=shown, width=200)
-    return similar(encoder or MeanColour(), data, queries, HOW, console=console, **options), shown.getvalue()
+    return similar(encoder or MeanColor(), data, queries, HOW, console=console, **options), shown.getvalue()
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_number_is_an_image_of_the_data_unless_a_file_is_called_so(
 
 
 def test_the_second_question_costs_no_more_than_its_query(pictures: Path) -> None:
-    encoder = MeanColour()
+    encoder = MeanColor()
     ask(str(pictures), 3, encoder=encoder)
     assert encoder.seen == 30 + 1
     ask(str(pictures), 4, encoder=encoder)
@@ -114,7 +114,7 @@ def test_classes_stand_in_the_table(tmp_path: Path) -> None:
 
 
 def test_bad_questions_are_refused_before_any_work(pictures: Path, tmp_path: Path) -> None:
-    encoder = MeanColour()
+    encoder = MeanColor()
     (tmp_path / "broken.png").write_bytes(b"nothing")
     for queries, options, said in (
         (["30"], {}, "no image of .*pictures, which has 0 to 29"),
