@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from flexpredict.settings.ranges import ranged
+
 
 @dataclass
 class Optimizer:
@@ -28,15 +30,15 @@ class Optimizer:
     """
 
     kind: Literal["adamw", "muon"] = "adamw"
-    lr: float | None = None
-    muon_lr: float = 0.02
-    start_lr: float = 0.25
-    final_lr: float = 0.00125
-    warmup_epochs: float | None = None
-    weight_decay: float = 0.04
-    final_weight_decay: float = 0.4
-    hold_from_epoch: float | None = None
-    betas: tuple[float, float] = (0.9, 0.999)
-    ema_momentum: float = 0.996
-    final_ema_momentum: float = 1.0
-    clip_grad: float | None = None
+    lr: float | None = ranged(None, least=0)
+    muon_lr: float = ranged(0.02, above=0)
+    start_lr: float = ranged(0.25, least=0)
+    final_lr: float = ranged(0.00125, least=0)
+    warmup_epochs: float | None = ranged(None, least=0)
+    weight_decay: float = ranged(0.04, least=0)
+    final_weight_decay: float = ranged(0.4, least=0)
+    hold_from_epoch: float | None = ranged(None, least=0)
+    betas: tuple[float, float] = ranged((0.9, 0.999), least=0, below=1)
+    ema_momentum: float = ranged(0.996, least=0, most=1)
+    final_ema_momentum: float = ranged(1.0, least=0, most=1)
+    clip_grad: float | None = ranged(None, above=0)
