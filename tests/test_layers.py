@@ -27,9 +27,6 @@ LAYERS = (
 )
 # Imports that still go the wrong way. Remove them from the code and from here; add none.
 TO_BE_MENDED = {
-    # What a run has recorded is read by runs/, not by the page that shows it.
-    ("export/model_card.py", "flexpredict.report.run_record"),
-    ("export/official.py", "flexpredict.report.run_record"),
     # A stream watched while it passes belongs to data/, a sheet of pictures below both that draw one.
     ("features/similarity.py", "flexpredict.prepare.inspection.contact_sheet"),
     ("features/similarity.py", "flexpredict.prepare.inspection.passing_stream"),
