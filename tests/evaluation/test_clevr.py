@@ -12,7 +12,7 @@ from PIL import Image
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
 from flexpredict.encoders.frozen import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.clevr import Task, clevr_source, depth_bin, evaluate_clevr
+from flexpredict.evaluation.clevr import TASKS, Task, clevr_source, depth_bin, evaluate_clevr
 from flexpredict.evaluation.probe import Probing
 from flexpredict.model.encoder import build_encoder
 from flexpredict.randomness import sample_keys, uniform
@@ -160,9 +160,17 @@ def test_the_built_in_scenes_stand_in_for_clevr(encoder: ViTEncoder) -> None:
     assert count.classes is not None and count.labels is not None and dist.labels is not None
     assert [count.classes[label] for label in count.labels] == [f"{number} objects" for number in drawn.counts]
     assert dist.labels.tolist() == nearest_bins(drawn.nearest).tolist()
-    for wrong in ("scenes:many", "scenes:30,sise=3", "scenes:30,40"):
-        with pytest.raises(UserError, match="Write it like scenes:3000,size=64"):
-            clevr_source(wrong, "train", "count")
+    for wrong, said in (("many", "whole number"), ("30,sise=3", "Did you mean 'size'"), ("30,40", "'40' in")):
+        with pytest.raises(UserError, match=said):
+            clevr_source(f"scenes:{wrong}", "train", "count")
+
+
+def test_parts_of_objects_are_not_counted_as_objects() -> None:
+    for task in TASKS:
+        plain, parts = (clevr_source(f"scenes:60,size=32{where}", "test", task) for where in ("", ",where=1"))
+        assert plain.labels is not None and parts.labels is not None
+        assert plain.labels.tolist() == parts.labels.tolist()
+        assert plain.fingerprint() != parts.fingerprint() and "where=1" in parts.name
 
 
 @pytest.mark.skipif(not MINI.is_dir(), reason="no ../shared/data/clevr_mini")

@@ -265,6 +265,8 @@ def test_the_scenes_need_no_files(tmp_path: Path) -> None:
     assert result.protocol["frames"] == 8
     again = score_masks(tmp_path / "out" / "masks", "scenes:2,size=48,frames=4", tmp_path / "scored", console=QUIET)
     assert again.numbers == result.numbers
+    with_parts = evaluate("scenes:2,size=48,frames=4,where=1", tmp_path / "parts")
+    assert with_parts.data == "scenes:2,size=48,frames=4,where=1" and with_parts.numbers != result.numbers
 
 
 def test_in_2016_all_objects_are_one(tree: Path, tmp_path: Path) -> None:
@@ -392,7 +394,13 @@ def test_a_folder_above_the_tree_is_told_where_the_tree_is(tree: Path, tmp_path:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [("size=none", "whole number"), ("frames=2", "at least 3"), ("0", "at least 1"), ("frame=8", "'frames'")],
+    [
+        ("size=none", "whole number"),
+        ("frames=2", "at least 3"),
+        ("0", "at least 1"),
+        ("frame=8", "'frames'"),
+        ("where=2", "where is 2"),
+    ],
 )
 def test_wrong_options_of_the_scenes_are_refused(options: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):

@@ -328,6 +328,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(tmp_path: Path) -
 
 def test_only_the_scenes_have_test_images_of_their_own() -> None:
     assert default_test("scenes:300,size=32") == "scenes:2000,size=32,split=test,first=10000"
+    assert default_test("scenes:300,where=1") == "scenes:2000,size=64,where=1,split=test,first=10000"
     assert default_test("scenes") == "scenes:2000,size=64,split=test,first=10000"
     assert default_test("photos") is None and default_test(["scenes"]) is None
     first, later = open_images("scenes:3,size=32,split=test"), open_images("scenes:2,size=32,split=test,first=1")

@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
+from flexpredict.data.scenes.options import SceneOptions, read_options
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
 from flexpredict.data.sources.folders import FolderSource
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
@@ -107,15 +108,10 @@ def _numbered(labels: list[int], task: Task) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _scenes(data: str, split: Literal["train", "test"], task: Task) -> ArraySource:
-    """scenes, or scenes:3000,size=64: so many for training and a fifth for testing."""
-    count, size = _SCENES, 64
-    for position, option in enumerate(filter(None, data.partition(":")[2].split(","))):
-        key, _, value = option.rpartition("=")
-        if not value.isdecimal() or key not in ("", "count", "size") or (key == "" and position):
-            raise UserError(f"'{option}' in {data} is not understood. Write it like scenes:3000,size=64.")
-        count, size = (int(value), size) if key != "size" else (count, int(value))
-    number = count if split == "train" else max(1, count // 5)
-    drawn = draw_scenes(np.arange(number), size=size, split=split)
+    """scenes, or scenes:3000,size=64,where=0.5: so many for training and a fifth for testing."""
+    asked = read_options(data, SceneOptions(count=_SCENES), ("count", "size", "where"))
+    number = asked.count if split == "train" else max(1, asked.count // 5)
+    drawn = draw_scenes(np.arange(number), size=asked.size, split=split, where=asked.where)
     labels = drawn.counts if task == "count" else nearest_bins(drawn.nearest)
     if task == "dist":
         classes, numbers = tuple(f"bin {number}" for number in range(len(_DIST_CLASSES))), torch.from_numpy(labels)

@@ -13,6 +13,8 @@ from typing_extensions import TypeIs
 
 from flexpredict.data.augmentation import PRESETS, draw_crops
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.scenes.options import SceneOptions, read_options
+from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
 from flexpredict.data.sources.encoded_images import evenly_spaced
 from flexpredict.data.sources.folders import open_folder, suffix
 from flexpredict.data.sources.hub import SAVED, SAVED_SPLITS, open_hub, open_saved
@@ -44,7 +46,7 @@ def open_images(data: str | Sequence[str], count: Count = lambda found: None) ->
     - a folder of images, nested and linked as it likes; if all are in folders directly below, those are the classes
     - WebDataset shards: shards-{000..127}.tar, a folder of them, or pipe:COMMAND, whose output is one
     - Hugging Face data sets: hf://NAME, hf://NAME:SPLIT, a folder made by save_to_disk, or parquet files
-    - the built-in scenes: scenes, or scenes:5000,size=64,seed=0,split=test
+    - the built-in scenes: scenes, or scenes:5000,size=64,seed=0,split=test,where=0.5
     - stream: before shards, parquet files or hf:// reads them from beginning to end, without index, cache or download
     - several of these as a list
 
@@ -81,7 +83,7 @@ def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
 def _open(uri: str, count: Count) -> ImageSource | ImageStream:
     kind, colon, rest = uri.partition(":")
     if kind == "scenes":
-        return _open_scenes(uri, rest)
+        return _open_scenes(uri)
     if kind == "pipe" and colon:
         return ShardStream(uri, _expanded(uri))
     stream = kind == "stream" and bool(colon)
@@ -267,27 +269,9 @@ def _beside(path: Path) -> str:
         return ""
 
 
-def _open_scenes(uri: str, options: str) -> ArraySource:
-    from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
-
-    numbers = {"count": _SCENES, "size": 64, "seed": 0, "first": 0}
-    split = "train"
-    for position, option in enumerate(filter(None, options.split(","))):
-        key, equals, value = option.partition("=")
-        if not equals and position == 0:
-            key, value = "count", option
-        if key == "split":
-            split = value
-        elif key not in numbers:
-            known = [*numbers, "split"]
-            raise UserError(
-                f"'{option}' in {uri} is not an option of the scenes.{did_you_mean(key, known)}"
-                f" Write it like scenes:5000,size=64,seed=0,split=test."
-            )
-        elif not value.isdecimal() or (key in ("count", "size") and int(value) == 0):
-            raise UserError(f"{key} in {uri} is '{value}'; it must be a whole number, like {numbers[key]}.")
-        else:
-            numbers[key] = int(value)
-    chosen = numbers["first"] + np.arange(numbers["count"])
-    scenes = draw_scenes(chosen, size=numbers["size"], seed=numbers["seed"], split=split)
+def _open_scenes(uri: str) -> ArraySource:
+    known = ("count", "size", "seed", "split", "first", "where")
+    asked = read_options(uri, SceneOptions(count=_SCENES), known)
+    chosen = asked.first + np.arange(asked.count)
+    scenes = draw_scenes(chosen, size=asked.size, seed=asked.seed, split=asked.split, where=asked.where)
     return ArraySource(uri, torch.from_numpy(scenes.images), CLASSES, torch.from_numpy(scenes.classes))

@@ -203,5 +203,7 @@ def default_test(data: str | Sequence[str]) -> str | None:
     """Test images of the built-in scenes; other data has no default."""
     if not isinstance(data, str) or not (data == "scenes" or data.startswith("scenes:")):
         return None
-    size = next((option for option in data.partition(":")[2].split(",") if option.startswith("size=")), "size=64")
-    return f"scenes:2000,{size},split=test,first=10000"
+    options = data.partition(":")[2].split(",")
+    size = next((option for option in options if option.startswith("size=")), "size=64")
+    where = next((f",{option}" for option in options if option.startswith("where=")), "")
+    return f"scenes:2000,{size}{where},split=test,first=10000"
