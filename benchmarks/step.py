@@ -36,12 +36,15 @@ from rich.table import Table
 from straightforward import Straightforward
 from torch import Tensor
 
-from flexpredict.masking import Masking, Masks, sample_masks
+from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.encoder import build_encoder
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
-from flexpredict.training.optimizer import Optimizer, build_optimizers
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.positions import Positions
+from flexpredict.training.optimizer import build_optimizers
 
 
 @dataclass(frozen=True)

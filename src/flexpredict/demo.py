@@ -24,8 +24,8 @@ from flexpredict.model.encoder import Encoder
 from flexpredict.pretraining import run
 from flexpredict.progress import duration
 from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.settings.recipe import Recipe
 from flexpredict.training.plan import make_plan
-from flexpredict.training.recipe import Recipe
 from flexpredict.training.recipe_parser import make_recipe
 
 TRAIN, TEST, SIZE = 10_000, 2_000, 64

@@ -19,11 +19,11 @@ from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.report import write_report
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.recipe_parser import make_recipe, merge
 
 

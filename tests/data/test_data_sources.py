@@ -11,13 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
-from flexpredict.data.augmentation import PRESETS, Augmentation, crop_arrays, draw_crops
+from flexpredict.data.augmentation import crop_arrays, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.folders import FolderSource
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ArraySource, open_images
 from flexpredict.errors import UserError
 from flexpredict.randomness import uniform
+from flexpredict.settings.augmentation import PRESETS, Augmentation
 
 
 def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:

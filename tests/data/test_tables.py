@@ -12,13 +12,14 @@ import pytest
 import torch
 from pictures import CLASSES, number_in, numbers_in, picture, png, records_of
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.hub import HubSource
 from flexpredict.data.sources.opening import ImageSource, is_stream, open_images, open_source
 from flexpredict.data.sources.streams import Record
 from flexpredict.data.sources.tables import TableSource
 from flexpredict.errors import UserError
+from flexpredict.settings.augmentation import PRESETS
 
 FEATURES = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
 

@@ -22,12 +22,12 @@ from safetensors.torch import load_file
 from test_two_ranks import OPTIONS, torchrun
 from tiny import RECIPE
 
-from flexpredict.data.augmentation import PRESETS
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.pretraining import pretrain
 from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.progress import TrainingProgress
 
 COUNT = 30

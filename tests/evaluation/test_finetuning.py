@@ -16,7 +16,7 @@ import yaml
 from rich.console import Console
 from safetensors.torch import load_file
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_source
 from flexpredict.data.sources.subset_source import SubsetSource
@@ -33,6 +33,7 @@ from flexpredict.evaluation.results import Result
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, stream_key, uniform
+from flexpredict.settings.augmentation import PRESETS
 
 QUIET = Console(quiet=True)
 SETTINGS = Finetuning(

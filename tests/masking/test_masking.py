@@ -13,9 +13,10 @@ from jsonargparse import ArgumentParser
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking, Masks, check_masking, multiblock, sample_masks
+from flexpredict.masking import Masks, check_masking, multiblock, sample_masks
 from flexpredict.masking.rectangles import keep_highest
 from flexpredict.randomness import sample_keys, stream_key, uniform
+from flexpredict.settings.masking import Masking
 
 GRIDS = list(itertools.product(range(4, 17), range(4, 17)))
 

@@ -13,14 +13,15 @@ from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 from torch.nn import functional as F
 
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.model.encoder import build_encoder
-from flexpredict.model.position_noise import Positions
 from flexpredict.model.positions import noise_to_signal
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys
 from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import Positions
 
 RUN = {name: value for name, value in RECIPE.items() if name != "predictor"} | {"method": "data2vec"}
 

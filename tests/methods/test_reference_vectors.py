@@ -10,7 +10,8 @@ import torch
 from flexpredict import randomness
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.encoder import build_encoder
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
+from flexpredict.settings.positions import Positions
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
 PREDICTOR_NAMES = {

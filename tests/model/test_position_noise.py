@@ -15,15 +15,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.methods.targets import Targets
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.position_noise import ConditionalNoise, noisy_tokens, stochastic_positions
 from flexpredict.model.positions import noise_to_signal, sincos_positions
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.targets import Targets
 from flexpredict.training.health import Watch, position_health
 
 COVARIANCES = ["tied", "fixed", "untied", "diagonal", "conditional"]

@@ -18,7 +18,7 @@ from flexpredict import pretraining
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
 from flexpredict.masking import patches_of_cells, sample_masks
-from flexpredict.model.positions import noise_std_at_start
+from flexpredict.settings.positions import noise_std_at_start
 from flexpredict.studies.ablations import ablating, measuring, training
 from flexpredict.studies.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.studies.ablations.runs import ArmRun, planned, steps_left

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from flexpredict.errors import UserError
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.progress import duration
 from flexpredict.runs.metrics import keep_until, open_loggers, read_records
+from flexpredict.settings.positions import Positions
 from flexpredict.training.health import Watch, effective_rank, feature_health, position_health
 
 

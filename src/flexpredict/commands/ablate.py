@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser
 from flexpredict import demo
 from flexpredict.commands.pretrain import several_data
 from flexpredict.errors import UserError
-from flexpredict.model.position_noise import Positions
+from flexpredict.settings.positions import Positions
 from flexpredict.studies.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.studies.ablations.studies import LEVELS, find_studies
 from flexpredict.training.recipe_parser import add_recipe, friendly_errors, instantiate

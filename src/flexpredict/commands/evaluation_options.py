@@ -13,8 +13,8 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.probe import Probing, table_rows
 from flexpredict.evaluation.results import Result, append_to_table, print_numbers, read_table, write_result
 from flexpredict.features.extraction import Extraction
+from flexpredict.settings.recipe import parse_image_sizes
 from flexpredict.training.engine import launch_fabric
-from flexpredict.training.recipe import parse_image_sizes
 
 ENCODER = (
     "a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …: .pth.tar, .pth, .safetensors), a Hugging Face or timm "

@@ -19,7 +19,7 @@ from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.model.timm_parts import resample_abs_pos_embed
 from flexpredict.runs.checkpoint import newest_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, is_own, read_encoder
-from flexpredict.training.recipe import Recipe, parse_image_sizes
+from flexpredict.settings.recipe import Recipe, parse_image_sizes
 from flexpredict.training.recipe_parser import read_yaml
 
 _ENCODERS = ("context_encoder", "target_encoder")

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.sources.opening import ImageSource
 from flexpredict.encoders.frozen import ViTEncoder
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import permutation, stream_key
+from flexpredict.settings.augmentation import PRESETS
 
 _MOST_IMAGES = 2_500
 _HELD_OUT = 0.2

@@ -27,7 +27,7 @@ from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import VisionTransformer, resample_abs_pos_embed
 from flexpredict.report.run_record import Run, read_run
 from flexpredict.runs.checkpoint import newest_checkpoint
-from flexpredict.training.recipe import parse_image_sizes
+from flexpredict.settings.recipe import parse_image_sizes
 
 _PREDICTOR = {ours: published for published, ours in PREDICTOR_NAMES.items()}
 _EPS = 1e-6  # of the published models

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from flexpredict.data.augmentation import PRESETS, Crops, draw_crops
+from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import Size, evaluation_batches
 from flexpredict.data.sources.encoded_images import decode_row
@@ -18,6 +18,7 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import ImageStream, Record
 from flexpredict.errors import UserError
 from flexpredict.features.extraction import Extraction
+from flexpredict.settings.augmentation import PRESETS
 
 Entry: TypeAlias = tuple[int, Record | UnreadableImage]  # of a stream: its number there, and what was found
 

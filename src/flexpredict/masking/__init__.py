@@ -10,11 +10,12 @@ import torch
 
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.masking.block_masks import check_heap, sample_heap
-from flexpredict.masking.masks import Kind, Masking, Masks, patches_of_cells
+from flexpredict.masking.masks import Masks, patches_of_cells
 from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
 from flexpredict.masking.published import check_published, sample_published
 from flexpredict.masking.random import check_random, sample_random
 from flexpredict.masking.rectangles import Size
+from flexpredict.settings.masking import Kind, Masking
 
 __all__ = ["Masking", "Masks", "check_masking", "patches_of_cells", "sample_masks"]
 

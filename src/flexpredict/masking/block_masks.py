@@ -8,9 +8,9 @@ import math
 import numpy as np
 from torch import Tensor
 
-from flexpredict.masking.masks import Masking
 from flexpredict.masking.random import check_random
 from flexpredict.masking.rectangles import Mask, Numbers, Patches, Size, row_numbers
+from flexpredict.settings.masking import Masking
 
 # Blocks until the heap is high enough, at the most. Where these do not reach, the grid is filled from one end.
 _MOST = 64

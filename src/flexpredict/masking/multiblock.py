@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.masking.masks import Masking
 from flexpredict.masking.rectangles import (
     Mask,
     Numbers,
@@ -25,6 +24,7 @@ from flexpredict.masking.rectangles import (
     value_at,
 )
 from flexpredict.randomness import stream_key
+from flexpredict.settings.masking import Masking
 
 # Values a scale or an aspect can take: the two together make 1024 shapes, finer than whole patches can show.
 _LEVELS = 32

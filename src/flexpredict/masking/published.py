@@ -11,7 +11,6 @@ import numpy as np
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.masking.masks import Masking
 from flexpredict.masking.rectangles import (
     Patches,
     Size,
@@ -23,6 +22,7 @@ from flexpredict.masking.rectangles import (
     value_at,
 )
 from flexpredict.randomness import stream_key
+from flexpredict.settings.masking import Masking
 
 # A block must have more patches than this, whatever the grid.
 _MIN_KEEP = 10

@@ -6,8 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.masking.masks import Masking
 from flexpredict.masking.rectangles import Patches, Size, row_numbers
+from flexpredict.settings.masking import Masking
 
 
 def sample_random(masking: Masking, grid: Size, key: int, rows: Tensor) -> tuple[Patches, Patches]:

@@ -20,10 +20,11 @@ from torch.nn import functional as F
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
 from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import block_at, pick
-from flexpredict.model.position_noise import Positions, noisy_tokens, stochastic_positions
-from flexpredict.model.positions import WEIGHT_STD, Grid, StochasticPositions
+from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
+from flexpredict.model.positions import Grid, StochasticPositions
 from flexpredict.model.predictor import initialise
 from flexpredict.randomness import stream_key
+from flexpredict.settings.positions import WEIGHT_STD, Positions
 
 # As published for images: where the smooth-L1 loss turns from a square into a straight line.
 BETA = 2.0

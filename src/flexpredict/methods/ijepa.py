@@ -17,11 +17,12 @@ from torch.nn import functional as F
 
 from flexpredict.masking import patches_of_cells
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
-from flexpredict.methods.targets import RunningStandardization, Targets, normalize_tokens
+from flexpredict.methods.targets import RunningStandardization, normalize_tokens
 from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import pick
 from flexpredict.model.positions import Grid
 from flexpredict.model.predictor import Predictor
+from flexpredict.settings.targets import Targets
 
 __all__ = ["IJEPA", "Prediction"]
 

@@ -8,7 +8,7 @@ to timm as it is.
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from flexpredict.model.partial_block import block_at, pick
 from flexpredict.model.positions import Grid, sincos_positions
 from flexpredict.model.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed, timm
 from flexpredict.randomness import stream_key
-
-EncoderPositions = Literal["sincos", "learned", "relative"]
+from flexpredict.settings.recipe import EncoderPositions
 
 
 class Encoder(nn.Module):

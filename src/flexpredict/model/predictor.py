@@ -14,9 +14,10 @@ from flexpredict.errors import UserError
 from flexpredict.model import positions
 from flexpredict.model.encoder import rescale_residual_branches
 from flexpredict.model.partial_block import block_at
-from flexpredict.model.position_noise import Positions, noisy_tokens, stochastic_positions
+from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
 from flexpredict.randomness import stream_key
+from flexpredict.settings.positions import WEIGHT_STD, Positions
 
 __all__ = ["Positions", "Predictor"]
 
@@ -53,7 +54,7 @@ class Predictor(nn.Module):
             self.norm = layer_norm(dim)
             self.output = nn.Linear(dim, output_dim or encoder_dim)
             self.apply(initialise)
-            nn.init.trunc_normal_(self.mask_token, std=positions.WEIGHT_STD)
+            nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)
             # Last, so that the other initial weights are the same whatever the kind of positions.
             if settings.kind == "learned":
                 self.positions = positions.learned_positions(grid, dim)
@@ -118,7 +119,7 @@ class Predictor(nn.Module):
 def initialise(module: nn.Module) -> None:
     """New weights of a linear layer, from torch's generator."""
     if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=positions.WEIGHT_STD)
+        nn.init.trunc_normal_(module.weight, std=WEIGHT_STD)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
 

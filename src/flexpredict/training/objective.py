@@ -4,15 +4,15 @@ from dataclasses import replace
 from operator import attrgetter
 
 from flexpredict.errors import UserError
-from flexpredict.masking.masks import Kind
 from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.methods.method import Method
-from flexpredict.model.encoder import Encoder, EncoderPositions, ModelFacts
+from flexpredict.model.encoder import Encoder, ModelFacts
 from flexpredict.model.positions import Grid
 from flexpredict.model.predictor import Predictor
-from flexpredict.training.recipe import MethodName, PredictorSize, Recipe
+from flexpredict.settings.masking import Kind
+from flexpredict.settings.recipe import EncoderPositions, MethodName, PredictorSize, Recipe
 
 _MASKING: dict[MethodName, Kind] = {"ijepa": "multiblock", "mae": "random", "data2vec": "blocks"}
 

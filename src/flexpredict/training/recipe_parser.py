@@ -9,7 +9,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.training.recipe import Recipe
+from flexpredict.settings.recipe import Recipe
 
 
 def add_recipe(parser: ArgumentParser) -> None:

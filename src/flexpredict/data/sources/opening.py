@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from typing_extensions import TypeIs
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.scenes.options import SceneOptions, read_options
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
@@ -25,6 +25,7 @@ from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_sh
 from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream
 from flexpredict.data.sources.tables import TableStream, open_tables
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.settings.augmentation import PRESETS
 
 __all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_images", "open_source"]
 

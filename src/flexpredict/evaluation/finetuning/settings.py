@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 
 from flexpredict.cores import cores
-from flexpredict.data.augmentation import PRESETS, Augmentation
 from flexpredict.encoders.frozen import FrozenEncoder, Pooling
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import drop_path_places
-from flexpredict.training.recipe import parse_image_sizes
+from flexpredict.settings.augmentation import PRESETS, Augmentation
+from flexpredict.settings.recipe import parse_image_sizes
 
 _AUGMENTATIONS = {"finetune": Augmentation(crop_scale=(0.08, 1.0), flip=0.5), **PRESETS}
 _DROP_PATH = 0.1

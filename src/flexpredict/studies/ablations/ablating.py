@@ -16,13 +16,13 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.probe import Probing, checked
 from flexpredict.files import write_text_atomically
 from flexpredict.progress import Counting, duration
+from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations import figures
 from flexpredict.studies.ablations.measuring import Data, accuracies, norms
 from flexpredict.studies.ablations.runs import ArmRun, arm_run, flat, plan_of, planned, steps_left
 from flexpredict.studies.ablations.studies import Study
 from flexpredict.studies.ablations.summary import as_csv, as_markdown, seeds_as_csv, summarise, table
 from flexpredict.studies.ablations.training import carry_out, seconds_a_step
-from flexpredict.training.recipe import Recipe
 
 
 @dataclass(frozen=True)

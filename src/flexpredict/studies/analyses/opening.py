@@ -15,8 +15,8 @@ from flexpredict.runs.checkpoint import load_model, newest_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.recipe import Recipe, parse_image_sizes
 from flexpredict.training.objective import build_method, settle_method
-from flexpredict.training.recipe import Recipe, parse_image_sizes
 from flexpredict.training.recipe_parser import make_recipe, read_yaml
 
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flexpredict.data.augmentation import Augmentation
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking
-from flexpredict.methods.targets import Targets
-from flexpredict.model.encoder import EncoderPositions
-from flexpredict.model.position_noise import Positions
-from flexpredict.training.optimizer import Optimizer
+from flexpredict.settings.augmentation import Augmentation
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.targets import Targets
 
 MethodName = Literal["ijepa", "mae", "data2vec"]
+EncoderPositions = Literal["sincos", "learned", "relative"]
 
 
 @dataclass
