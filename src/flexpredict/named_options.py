@@ -8,7 +8,7 @@ from flexpredict.errors import UserError, did_you_mean
 
 
 def split_options(name: str, known: Collection[str]) -> tuple[str, dict[str, str]]:
-    """`weights.pth,heads=12` -> `weights.pth` and its options. A comma in the name of a file that exists is no option.
+    """`weights.pth,heads=12` -> `weights.pth` and its options. A comma in the name of an existing file is no option.
 
     known: the options there are.
     """
