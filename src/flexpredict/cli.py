@@ -16,7 +16,7 @@ _COMMANDS = {
     "probe": ("linear probe and k-NN", "flexpredict probe runs/mine --train DATA --test DATA"),
     "finetune": ("fine-tune on labels", "flexpredict finetune runs/mine --train DATA --test DATA"),
     "transfer": ("the probe over many data sets", "flexpredict transfer runs/mine --datasets A B C"),
-    "evaluate": ("CLEVR and DAVIS", "flexpredict evaluate davis runs/mine --data DAVIS"),
+    "evaluate": ("CLEVR, DAVIS, location", "flexpredict evaluate davis runs/mine --data DAVIS"),
     "embed": ("features of images in a file", "flexpredict embed runs/mine --data FOLDER --out f.parquet"),
     "similar": ("images most like a given one", "flexpredict similar runs/mine --data FOLDER --query a.jpg"),
     "export": ("for timm, transformers, ONNX", "flexpredict export runs/mine --format timm --out mine"),

@@ -349,7 +349,7 @@ def test_the_encoder_has_the_positions_that_it_is_told_or_those_that_follow(
         ({"positions": {"kind": "sincos", "schedule": "linear"}}, r"schedule=linear.*has no noise"),
         ({"positions": {"noise_std": 0.0, "covariance": "untied"}}, r"covariance=untied.*level 0.*Give a level"),
         ({"positions": {"convention": "released", "covariance": "fixed"}}, r"covariance=fixed.*authors' code"),
-        ({"positions": {"convention": "released"}, "method": "mae"}, r"code for I-JEPA.*--method ijepa"),
+        ({"positions": {"convention": "released"}, "method": "mae"}, r"code for I-JEPA.*method=ijepa"),
         ({"positions": {"final_level": 0.5}}, r"final_level=0.5.*schedule=linear or cosine"),
         ({"positions": {"l1": -1.0}}, r"l1 is -1.*negative"),
         ({"positions": {"final_level": -0.5, "schedule": "linear"}}, r"final_level is -0.5.*negative"),

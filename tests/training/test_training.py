@@ -63,7 +63,7 @@ def test_a_run_leaves_everything_behind(finished: Path, pictures: str) -> None:
     assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["last", "step-18"]
     assert [record["step"] for record in metrics(finished)] == list(range(2, 19, 2))
     names = "epoch loss lr weight_decay ema_momentum grad_norm images_per_second data_wait target_spread target_rank "
-    names += "A_norm mask_token_norm noise_to_signal location_blur location_kept skipped"
+    names += "A_norm mask_token_norm noise_to_signal location_blur location_kept location_share skipped"
     assert all(set(names.split()) <= record.keys() for record in metrics(finished))
 
 

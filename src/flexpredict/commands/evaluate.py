@@ -1,8 +1,8 @@
-"""`flexpredict evaluate clevr` and `flexpredict evaluate davis`."""
+"""`flexpredict evaluate clevr`, `flexpredict evaluate davis` and `flexpredict evaluate location`."""
 
 from pathlib import Path
 
-from flexpredict.commands import command_parser
+from flexpredict.commands import SOURCE, command_parser
 from flexpredict.commands.evaluation_options import (
     ENCODER,
     add_encoder,
@@ -14,33 +14,37 @@ from flexpredict.commands.evaluation_options import (
     extraction,
     probing,
     publish,
+    write_results,
 )
+from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.evaluation.clevr import TASKS, evaluate_clevr
 from flexpredict.evaluation.davis import evaluate_davis, score_masks
+from flexpredict.evaluation.location import evaluate_location, print_location
 from flexpredict.evaluation.results import append_to_table
 
 _USAGE = """\
 usage: flexpredict evaluate TASK RUN --data DATA [OPTIONS]
 
 tasks:
-  clevr   count objects and tell how far the nearest is   flexpredict evaluate clevr RUN --data CLEVR_v1.0
-  davis   follow objects through videos                   flexpredict evaluate davis RUN --data DAVIS
+  clevr      count objects and tell how far the nearest is   flexpredict evaluate clevr RUN --data CLEVR_v1.0
+  davis      follow objects through videos                   flexpredict evaluate davis RUN --data DAVIS
+  location   what features tell of the place of a patch      flexpredict evaluate location RUN --data DATA
 
 RUN is {encoder}.
-`--data scenes` tries either on the built-in scenes. `flexpredict evaluate TASK --help` explains a task.
+`--data scenes` tries each on the built-in scenes. `flexpredict evaluate TASK --help` explains a task.
 """
 
 
 def run(arguments: list[str]) -> int:
-    tasks = {"clevr": _clevr, "davis": _davis}
+    tasks = {"clevr": _clevr, "davis": _davis, "location": _location}
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE.format(encoder=ENCODER), end="")
         return 0
     if arguments[0] not in tasks:
         raise UserError(
-            f"There is no task '{arguments[0]}' to evaluate.{did_you_mean(arguments[0], tasks)} The tasks are clevr "
-            "and davis; classification is `flexpredict probe`."
+            f"There is no task '{arguments[0]}' to evaluate.{did_you_mean(arguments[0], tasks)} The tasks are clevr, "
+            "davis and location; classification is `flexpredict probe`."
         )
     return tasks[arguments[0]](arguments[1:])
 
@@ -121,4 +125,43 @@ def _davis(arguments: list[str]) -> int:
         )
     if options.table is not None:
         append_to_table(result, options.table)
+    return 0
+
+
+def _location(arguments: list[str]) -> int:
+    parser = command_parser(
+        "evaluate location",
+        "RUN --data DATA",
+        "What features tell of the place of a patch: the location share (the part of their variance that the place "
+        "explains), and row and column read off single patches by a linear regression; and how far pooled features "
+        "move, and how much accuracy a linear probe loses, when test images are shifted by fractions of a patch and "
+        "by whole patches. Images need no labels; without them there are no accuracies.",
+    )
+    add_encoder(parser)
+    parser.add_argument("--data", nargs="+", required=True, help=f"images to fit on: {SOURCE}")
+    parser.add_argument("--test", nargs="+", default=None, help="images to test on (default: one half of --data)")
+    parser.add_argument(
+        "--shifts", type=int, default=None, help="largest shift in patches (default: 3, at most half the grid)"
+    )
+    parser.add_argument(
+        "--images", type=int, default=None, help="at most so many to fit on, and as many to test on (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the halves and of what is held out (default: 0)")
+    add_extraction(parser)
+    add_output(parser, "results")
+    options = parser.parse_args(arguments)
+    place = bench(options)
+    result = evaluate_location(
+        place.encoder,
+        open_source(options.data),
+        open_source(options.test) if options.test else None,
+        extraction(options),
+        shifts=options.shifts,
+        images=options.images,
+        seed=options.seed,
+        fabric=place.fabric,
+        console=place.console,
+    )
+    print_location(place.console, result)
+    write_results([result], options, place)
     return 0

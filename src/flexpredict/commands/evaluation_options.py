@@ -154,10 +154,15 @@ def probing(options: Namespace, labels: tuple[float, ...] | None = None) -> Prob
 
 def publish(results: list[Result], options: Namespace, place: Bench, title: str) -> None:
     """Print a table; write a JSON file for each result, and add to the table of all encoders."""
-    if not place.fabric.is_global_zero:
-        return
     settings = results[0].protocol["settings"]
     print_numbers(place.console, f"{title}: {place.encoder.what}{settings and f', {settings}'}", table_rows(results))
+    write_results(results, options, place)
+
+
+def write_results(results: list[Result], options: Namespace, place: Bench) -> None:
+    """A JSON file for each result, and a row or more numbers in the table of all encoders; by the first rank."""
+    if not place.fabric.is_global_zero:
+        return
     written = []
     for result in results:
         for images in (result.protocol["train"], result.protocol["test"]):

@@ -87,6 +87,21 @@ class LinearClassifier:
         return (features.to(self.mean) - self.mean) * self.inverse_std
 
 
+@dataclass(frozen=True)
+class FittedProbe:
+    """A linear classifier, and the labels that its classes stand for."""
+
+    classifier: LinearClassifier
+    values: Tensor  # C, the labels as they were given
+    l2: float
+    candidates: dict[float, float]  # as in ProbeResult
+
+    def predict(self, features: Tensor) -> Tensor:
+        """features: N D -> N labels."""
+        labels: Tensor = self.values[self.classifier.predict(features).to(self.values.device)]
+        return labels
+
+
 def linear_probe(
     train_features: Tensor,
     train_labels: Tensor,
@@ -102,23 +117,28 @@ def linear_probe(
     5-fold cross-validation where there are fewer than 5000. Then all training images are fitted again.
     """
     check_split(train_features, train_labels, test_features, test_labels)
-    values, labels = torch.unique(train_labels, return_inverse=True)
-    candidates: dict[float, float] = {}
-    if l2 is None:
-        candidates = _validate_grid(train_features, labels, len(values), seed)
-        # Of equals the first, which is the most strongly regularised.
-        l2 = max(candidates, key=lambda value: candidates[value], default=L2_WITHOUT_VALIDATION)
-    classifier = fit_logistic(train_features, labels, l2=l2, classes=len(values))
-    predictions = values[classifier.predict(test_features).to(values.device)]
+    fitted = fit_probe(train_features, train_labels, l2=l2, seed=seed)
+    predictions = fitted.predict(test_features)
     return ProbeResult(
-        accuracy=(predictions == test_labels.to(values.device)).double().mean().item(),
+        accuracy=(predictions == test_labels.to(predictions.device)).double().mean().item(),
         predictions=predictions,
-        l2=l2,
-        candidates=candidates,
+        l2=fitted.l2,
+        candidates=fitted.candidates,
         n_train=len(train_labels),
         n_test=len(test_labels),
-        classes=len(values),
+        classes=len(fitted.values),
     )
+
+
+def fit_probe(features: Tensor, labels: Tensor, *, l2: float | None = None, seed: int = 0) -> FittedProbe:
+    """What `linear_probe` fits. features: N D, labels: N, of at least two classes."""
+    values, numbers = torch.unique(labels, return_inverse=True)
+    candidates: dict[float, float] = {}
+    if l2 is None:
+        candidates = _validate_grid(features, numbers, len(values), seed)
+        # Of equals the first, which is the most strongly regularised.
+        l2 = max(candidates, key=lambda value: candidates[value], default=L2_WITHOUT_VALIDATION)
+    return FittedProbe(fit_logistic(features, numbers, l2=l2, classes=len(values)), values, l2, candidates)
 
 
 def fit_logistic(

@@ -192,12 +192,17 @@ def cached_features(
         [part.indices for part in parts],
         [failure for part in parts for failure in part.skipped],
     )
-    if len(features.skipped) > _MOST_UNREADABLE * len(source):
-        raise UserError(
-            f"{len(features.skipped)} of {len(source)} images of {source.name} could not be read, for example "
-            f"{features.skipped[0]}. Numbers on the rest would not be comparable: mend or remove the files."
-        )
+    require_readable(source, features.skipped)
     return features
+
+
+def require_readable(source: ImageSource, skipped: list[UnreadableImage]) -> None:
+    """Refuse a source of which too much was skipped."""
+    if len(skipped) > _MOST_UNREADABLE * len(source):
+        raise UserError(
+            f"{len(skipped)} of {len(source)} images of {source.name} could not be read, for example "
+            f"{skipped[0]}. Numbers on the rest would not be comparable: mend or remove the files."
+        )
 
 
 def _save(path: Path, part: Features) -> None:

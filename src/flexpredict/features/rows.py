@@ -13,6 +13,7 @@ from flexpredict.errors import UserError
 from flexpredict.features.extraction import Extraction, require_finite
 from flexpredict.features.named_batches import NamedBatch
 from flexpredict.features.parts import Part
+from flexpredict.features.patch_features import grid_of, side_by_side
 
 PatchType = Literal["float16", "float32"]
 
@@ -52,19 +53,14 @@ def row_of(encoder: FrozenEncoder, how: Extraction, patches: PatchType | None) -
     pooled, found = _encoded(encoder.eval(), blank, how, patches is not None)
     if found is None:
         return Row(pooled.shape[1])
-    sides = list(zip((height, width), encoder.patch_size, strict=True))
-    # A convolutional network has a cell more where its cells do not fill the image.
-    grids = [
-        (sides[0][0] // sides[0][1], sides[1][0] // sides[1][1]),
-        tuple(-(-side // cell) for side, cell in sides),
-    ]
-    for rows, columns in grids:
-        if rows * columns == found.shape[1]:
-            return Row(pooled.shape[1], (rows, columns), found.shape[2], patches)
-    raise UserError(
-        f"{encoder.what} gives {found.shape[1]} features for the {grids[0][0]}x{grids[0][1]} patches of an image, so "
-        "it cannot be said where they are. Leave --patches out."
-    )
+    grid = grid_of(encoder, (height, width), found.shape[1])
+    if grid is None:
+        raise UserError(
+            f"{encoder.what} gives {found.shape[1]} features for an image of {height}x{width}, which its patches of "
+            f"{encoder.patch_size[0]}x{encoder.patch_size[1]} do not explain: it cannot be said where they are. "
+            "Leave --patches out."
+        )
+    return Row(pooled.shape[1], grid, found.shape[2], patches)
 
 
 @torch.no_grad()
@@ -114,17 +110,13 @@ def _encoded(
     if not with_patches:
         return encoder.pooled(images, how.layers, how.pooling), None
     layers = encoder.layers(images, how.layers)
-    if len({layer.patches.shape[1] for layer in layers}) > 1:
-        raise UserError(
-            f"The last {how.layers} layers of {encoder.what} have different numbers of patches, which cannot stand "
-            "side by side. Use --layers 1, or leave --patches out."
-        )
+    patches = side_by_side(layers, encoder.what)
     # An encoder that pools in a way of its own does so in a pass of its own.
     if type(encoder).pooled is not FrozenEncoder.pooled:
         pooled = encoder.pooled(images, how.layers, how.pooling)
     else:
         pooled = torch.cat([pool(layer, how.pooling or encoder.pooling, encoder.what) for layer in layers], dim=1)
-    return pooled, torch.cat([layer.patches for layer in layers], dim=2)
+    return pooled, patches
 
 
 def _stored(patches: Tensor, dtype: torch.dtype, encoder: FrozenEncoder, names: list[str]) -> Tensor:

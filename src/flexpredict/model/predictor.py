@@ -4,6 +4,7 @@ For each target block it sees the context tokens c_i = ψ_i + A s_i + b and the 
 m_j = ψ_j + A n_j + m̃, and returns what it makes of the latter.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,14 +13,13 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.model import positions
-from flexpredict.model.encoder import rescale_residual_branches
+from flexpredict.model.encoder import Encoder, ModelFacts, rescale_residual_branches
 from flexpredict.model.partial_block import block_at
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
 from flexpredict.randomness import stream_key
 from flexpredict.settings.positions import WEIGHT_STD, Positions
-
-__all__ = ["Positions", "Predictor"]
+from flexpredict.settings.recipe import PredictorSize, Recipe
 
 
 class Predictor(nn.Module):
@@ -114,6 +114,22 @@ class Predictor(nn.Module):
             return F.avg_pool2d(own, cell).flatten(1).T
         coarse = (grid[0] // cell, grid[1] // cell)
         return positions.sincos_positions(coarse, self.positions.shape[1], cell=cell).to(self.positions)
+
+
+def predictor_size(size: PredictorSize, facts: ModelFacts) -> PredictorSize:
+    """With nothing left open: by default half the encoder's width and depth."""
+    dim = size.dim or min(384, max(4 * facts.heads, facts.dim // 2 // 4 * 4))
+    heads = size.heads or max(h for h in range(1, facts.heads + 1) if dim % h == 0)
+    return replace(size, dim=dim, depth=size.depth or max(1, min(12, facts.depth // 2)), heads=heads)
+
+
+def build_predictor(recipe: Recipe, encoder: Encoder, output_dim: int | None = None) -> Predictor:
+    """The predictor of a settled recipe."""
+    size = recipe.predictor
+    assert size.dim and size.depth and size.heads
+    return Predictor(
+        encoder.dim, encoder.grid, size.dim, size.depth, size.heads, recipe.positions, recipe.seed, output_dim
+    )
 
 
 def initialise(module: nn.Module) -> None:

@@ -106,7 +106,7 @@ class Journal:
             "skipped": float(len(self.skipped)),
             **record,
         }
-        self.progress.numbers(loss, speed, wait)
+        self.progress.numbers(loss, speed, wait, record.get("location_share"))
         for logger in self.loggers:
             logger.log(step, record)
         if self.fabric.is_global_zero:

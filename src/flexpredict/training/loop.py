@@ -21,7 +21,7 @@ from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.training.health import feature_health, position_health
+from flexpredict.training.health import feature_health, location_health, position_health
 from flexpredict.training.journal import Journal
 from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
@@ -123,6 +123,7 @@ def train(
                     **done,
                     "grad_norm": float(gradient_norm or 0.0),
                     **feature_health(prediction.features),
+                    **location_health(prediction, contexts),
                     **position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step)),
                 }
                 if prediction.penalty is not None:

@@ -13,12 +13,12 @@ from flexpredict.data.sources.streams import stream_sizes
 from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
+from flexpredict.methods.choosing import build_method, check_grid, settle_method
 from flexpredict.methods.method import Method
 from flexpredict.model.encoder import check_patches, model_facts
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
-from flexpredict.training.objective import build_method, check_grid, settle_method
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
 # on a GPU; never more than the paper's 600 epochs.

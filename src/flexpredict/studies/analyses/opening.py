@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flexpredict.encoders.starting_weights import adopted, initial_weights, start_from
 from flexpredict.errors import UserError, printable
+from flexpredict.methods.choosing import build_method, settle_method
 from flexpredict.methods.method import MaskedTokens, Method
 from flexpredict.model.encoder import model_facts
 from flexpredict.runs.checkpoint import load_model, newest_checkpoint
@@ -16,7 +17,6 @@ from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
-from flexpredict.training.objective import build_method, settle_method
 from flexpredict.training.recipe_parser import make_recipe, read_yaml
 
 
