@@ -227,7 +227,7 @@ def test_one_unlucky_image_does_not_take_the_context_from_the_batch() -> None:
 def test_the_last_resort_leaves_enough_and_does_not_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     masking, grid = Masking(min_context=0.4), (14, 14)
     check_masking(Masking(min_context=0.4, targets=1), grid)
-    monkeypatch.setattr(multiblock, "_FURTHER", 1)
+    monkeypatch.setattr(multiblock, "_RETRIES", 1)
     masks = sample_masks(masking, grid, stream_key(0, "masks", 0), 256)
     assert_sound(masks, masking, grid, 256)
     assert not leaks(masks, grid)
