@@ -1,4 +1,4 @@
-"""Opening an image of any kind before its pixels are decoded; what is no image, or a trap, is refused with a reason."""
+"""Opens images of any kind, before their pixels are decoded. What is no image is refused with a reason."""
 
 import ctypes
 import io
@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError, _imaging
 
 Encoded: TypeAlias = str | bytes | NDArray[np.uint8]  # the path of a file, the content of one, or pixels H W 3
 
@@ -70,7 +70,7 @@ def _silence_decoders() -> None:
     # libtiff prints on the terminal, past Python. Its handler is replaced once for all threads; to redirect the
     # terminal around each image instead would be a race between them. The symbol is found through PIL's own library.
     try:
-        set_error_handler = ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler
+        set_error_handler = ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler
     except (AttributeError, OSError):
         return  # PIL was built without libtiff, or in a way that hides it.
     set_error_handler.argtypes, set_error_handler.restype = [ctypes.c_void_p], ctypes.c_void_p

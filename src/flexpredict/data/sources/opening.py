@@ -17,7 +17,7 @@ from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_op
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
 from flexpredict.data.sources.encoded_images import evenly_spaced
 from flexpredict.data.sources.folders import open_folder, suffix
-from flexpredict.data.sources.hub import SAVED, SAVED_SPLITS, open_hub, open_saved
+from flexpredict.data.sources.hub import is_saved, open_hub, open_saved
 from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource
 from flexpredict.data.sources.listing import Count
 from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
@@ -97,7 +97,7 @@ def _open(uri: str, count: Count) -> ImageSource | ImageStream:
         name, _, split = name.removeprefix("hf://").partition(":")
         if split and "split" in options:
             raise UserError(f"{uri} names two splits. Leave one out.")
-        opened = open_hub(f"hf://{name}", split or options.get("split"), options, stream)
+        opened = open_hub(name, split or options.get("split"), options, stream)
         return _readable(opened)
     files = _files(name, uri)
     if isinstance(files, Path):
@@ -116,7 +116,7 @@ def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Cou
         return _open_files(str(folder), shards, options, stream, count)
     if (folder / PACKING_SETTINGS).is_file():
         raise UserError(f"{folder} is packed only in part. Run the same `flexpredict pack` again to finish it.")
-    if (folder / SAVED_SPLITS).is_file() or all((folder / name).is_file() for name in SAVED):
+    if is_saved(folder):
         return open_saved(folder, options.get("split"), options)
     try:
         images = open_folder(folder, count)
