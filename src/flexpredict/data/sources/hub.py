@@ -106,12 +106,6 @@ def open_saved(folder: Path, split: str | None, options: dict[str, str]) -> HubS
     return _source(f"{folder}, split {split}", loaded, options)
 
 
-def is_saved(folder: Path) -> bool:
-    """Whether `save_to_disk` made this folder."""
-    one = all((folder / name).is_file() for name in ("dataset_info.json", "state.json"))
-    return one or (folder / "dataset_dict.json").is_file()
-
-
 def _source(name: str, dataset: Any, options: dict[str, str]) -> HubSource:
     if not len(dataset):
         raise UserError(f"There are no rows in {name}.")
