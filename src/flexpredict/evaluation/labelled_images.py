@@ -1,6 +1,8 @@
 """Images with their labels: which of them are trained on, which are set aside, and that both sets mean the same."""
 
+import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +36,8 @@ def with_labels(source: ImageSource, role: str) -> LabelledImages:
     """All images of a source that have a label. role: "training" or "test"."""
     if source.labels is None or not bool((source.labels >= 0).any()):
         raise UserError(
-            f"The {role} images of {source.name} have no labels. Sort them into one folder a class, or name the "
-            "column of a table with ,label=NAME."
+            f"The {role} images of {source.name} have no labels. Sort them into folders directly below it, one "
+            "for each class and at least two; or name the column of a table with ,label=NAME."
         )
     classes = source.classes or tuple(str(number) for number in range(int(source.labels.max()) + 1))
     images = LabelledImages(source, source.labels, classes)
@@ -53,12 +55,18 @@ def numbered_alike(test: LabelledImages, train: LabelledImages) -> LabelledImage
     if strange:
         raise UserError(
             f"{len(strange)} of the {len(used)} classes of {test.source.name} have no image in {train.source.name}:"
-            f" {_some(strange)}.{did_you_mean(strange[0], train.classes)} Nothing can be right about them: name the"
-            " classes alike, or leave these out."
+            f" {_some(strange)}.{_similar_name(strange[0], train.classes)} No prediction of them can be right: name"
+            " the classes alike, or leave these out."
         )
     number_of = {name: number for number, name in enumerate(train.classes)}
     renumbered = torch.tensor([number_of.get(name, -1) for name in test.classes])
     return LabelledImages(test.source, renumbered[test.labels], train.classes)
+
+
+def _similar_name(name: str, classes: Sequence[str]) -> str:
+    """Not one that differs only in a number: '7 objects' is no slip for '6 objects'."""
+    without_numbers = re.sub(r"\d+", "", name)
+    return did_you_mean(name, [other for other in classes if re.sub(r"\d+", "", other) != without_numbers])
 
 
 def choose(images: LabelledImages, image_list: str | None, fraction: float, seed: int) -> LabelledImages:
