@@ -13,7 +13,8 @@ from test_exporting import BEIT, KINDS, RELATIVE, small
 from tiny import RECIPE, write_pictures
 
 from flexpredict.encoders.frozen import open_encoder
-from flexpredict.evaluation.results import Result, write_result
+from flexpredict.evaluation.result_files import write_result
+from flexpredict.evaluation.results import Result
 from flexpredict.export import export
 from flexpredict.pretraining import pretrain
 
