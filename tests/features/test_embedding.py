@@ -29,9 +29,10 @@ from flexpredict.data.sources.opening import ImageSource, open_images, open_sour
 from flexpredict.data.sources.streams import Record
 from flexpredict.encoders.frozen import FrozenEncoder, Layer
 from flexpredict.errors import UserError
-from flexpredict.features import Embedded, embed, embedding, table_file
+from flexpredict.features import embedding, table_file
 from flexpredict.features import output as output_module
 from flexpredict.features import rows as rows_module
+from flexpredict.features.embedding import Embedded, embed
 from flexpredict.features.extraction import Extraction, extract_features
 from flexpredict.features.parts import Part, PartsFolder
 from flexpredict.features.rows import Row
