@@ -27,7 +27,7 @@ from flexpredict.evaluation.finetuning import loop as loop_module
 from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath
 from flexpredict.evaluation.finetuning.layer_decay import layer_of, layered_groups
 from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares, symmetric_beta
-from flexpredict.evaluation.labelled_images import choose, set_aside, with_labels
+from flexpredict.evaluation.labeled_images import choose, set_aside, with_labels
 from flexpredict.evaluation.results import Result
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.timm_parts import timm

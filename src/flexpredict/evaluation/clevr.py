@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from flexpredict.evaluation.results import Results
-from flexpredict.settings.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
+from flexpredict.features.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
 
 
 def evaluate_clevr(
