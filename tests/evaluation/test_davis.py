@@ -31,7 +31,7 @@ class PatchColors(FrozenEncoder):
     """Features of a patch are its pixels. Counts the frames it was shown, and breaks after so many."""
 
     def __init__(self, channels: int = 3, breaks_after: int | None = None) -> None:
-        super().__init__("colours", "the colours of patches", 48, 1, (4, 4), (SIZE, SIZE), "mean")
+        super().__init__("colors", "the colors of patches", 48, 1, (4, 4), (SIZE, SIZE), "mean")
         self.project = nn.Conv2d(channels, 48, 4, stride=4, bias=False)
         with torch.no_grad():
             self.project.weight.copy_(torch.eye(48).view(48, 3, 4, 4)[:, :channels])

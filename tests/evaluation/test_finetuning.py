@@ -244,7 +244,7 @@ def test_drop_path_grows_with_depth_and_acts_only_with_keys() -> None:
 # A run
 
 
-def test_a_tiny_set_is_learnt(tmp_path: Path) -> None:
+def test_a_tiny_set_is_learned(tmp_path: Path) -> None:
     source = SubsetSource(scenes(), torch.arange(40))
     settings: dict[str, Any] = {
         "epochs": 60, "batch_size": 20, "augmentation": "none", "lr": 1e-2, "layer_decay": 1.0, "drop_path": 0.0,
@@ -445,8 +445,8 @@ def test_images_without_a_label_are_left_out() -> None:
     source = scenes()
     assert source.labels is not None
     source.labels[::2] = -1
-    labelled = with_labels(source, "training")
-    assert len(labelled) == 100 and torch.equal(labelled.labels, source.labels[1::2])
+    labeled = with_labels(source, "training")
+    assert len(labeled) == 100 and torch.equal(labeled.labels, source.labels[1::2])
 
 
 def test_classes_in_another_order_are_found_by_name(finished: Path, tmp_path: Path) -> None:

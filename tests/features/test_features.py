@@ -127,8 +127,8 @@ def test_bfloat16_is_close_to_float32() -> None:
     exact = cached(encoder, source).vectors
     rough = cached(encoder, source, replace(HOW, precision="bf16-mixed")).vectors
     assert not torch.equal(exact, rough)
-    centred = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
-    assert float(torch.nn.functional.cosine_similarity(*centred).min()) > 0.99
+    centered = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
+    assert float(torch.nn.functional.cosine_similarity(*centered).min()) > 0.99
     with pytest.raises(UserError, match="precision=16 is not known"):
         Extraction(precision="16")
 
