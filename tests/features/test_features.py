@@ -18,16 +18,17 @@ from flexpredict.cli import main
 from flexpredict.data.sources.opening import ImageSource, open_source
 from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.features import extraction as features_module
-from flexpredict.features.extraction import Extraction, Features, cached_features, extract_features
+from flexpredict.features import parts as parts_module
+from flexpredict.features.extraction import Features, cached_features, extract_features
 from flexpredict.model.encoder import build_encoder
+from flexpredict.settings.extraction import Extraction
 
 HOW = Extraction(batch_size=8)
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features_module, "_PART", 16)
+    monkeypatch.setattr(parts_module, "_MOST_IMAGES", 16)
 
 
 def cached(encoder: FrozenEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
@@ -103,7 +104,7 @@ def test_what_cannot_be_read_is_left_out_and_counted_up_to_a_twentieth(tmp_path:
 
 
 def test_a_part_of_which_nothing_can_be_read_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features_module, "_PART", 2)
+    monkeypatch.setattr(parts_module, "_MOST_IMAGES", 2)
     folder(tmp_path)
     for broken in (4, 5):
         (tmp_path / "pictures" / f"{broken:03d}.png").write_bytes(b"nothing")
@@ -114,7 +115,7 @@ def test_a_part_of_which_nothing_can_be_read_does_no_harm(tmp_path: Path, monkey
 
 def test_features_that_are_not_numbers_are_refused_at_once_and_not_kept(tmp_path: Path, own_cache: Path) -> None:
     encoder = MeanColor(float("nan"))
-    with pytest.raises(UserError, match=r"the mean colour gives NaN or infinity for 8 of 8 images, .*000.png"):
+    with pytest.raises(UserError, match=r"the mean color gives NaN or infinity for 8 of 8 images, .*000.png"):
         cached(encoder, folder(tmp_path))
     assert encoder.seen == 8 and not list(own_cache.rglob("part-*"))
 
@@ -126,9 +127,9 @@ def test_bfloat16_is_close_to_float32() -> None:
     exact = cached(encoder, source).vectors
     rough = cached(encoder, source, replace(HOW, precision="bf16-mixed")).vectors
     assert not torch.equal(exact, rough)
-    centred = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
-    assert float(torch.nn.functional.cosine_similarity(*centred).min()) > 0.99
-    with pytest.raises(UserError, match="precision is '16'"):
+    centered = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
+    assert float(torch.nn.functional.cosine_similarity(*centered).min()) > 0.99
+    with pytest.raises(UserError, match="precision=16 is not known"):
         Extraction(precision="16")
 
 
