@@ -114,7 +114,7 @@ def test_a_part_of_which_nothing_can_be_read_does_no_harm(tmp_path: Path, monkey
 
 def test_features_that_are_not_numbers_are_refused_at_once_and_not_kept(tmp_path: Path, own_cache: Path) -> None:
     encoder = MeanColor(float("nan"))
-    with pytest.raises(UserError, match=r"the mean colour gives NaN or infinity for 8 of 8 images, .*000.png"):
+    with pytest.raises(UserError, match=r"the mean color gives NaN or infinity for 8 of 8 images, .*000.png"):
         cached(encoder, folder(tmp_path))
     assert encoder.seen == 8 and not list(own_cache.rglob("part-*"))
 
