@@ -156,7 +156,7 @@ def _prepare(
         device=_device_name(fabric.device),
         ranks=fabric.world_size,
         precision=plan.recipe.precision,
-        effective_batch=plan.batch_size,
+        effective_batch=plan.recipe.batch_size,
         images=plan.samples,
         seed=plan.recipe.seed,
     )
@@ -192,7 +192,7 @@ def _announce(
         if fabric.world_size * recipe.accumulate == 1
         else (
             f" = {fabric.world_size} devices x {recipe.accumulate} parts x "
-            f"{plan.batch_size // fabric.world_size // recipe.accumulate}"
+            f"{plan.recipe.batch_size // fabric.world_size // recipe.accumulate}"
         )
     )
     grid = model.context_encoder.grid
@@ -203,9 +203,9 @@ def _announce(
         "encoder": f"{recipe.model}{_options(recipe.model_options)}, {parameters:.1f} M parameters",
         "images": f"{recipe.image_size}: {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
         "positions": positions,
-        "effective batch": f"{plan.batch_size}{share}",
+        "effective batch": f"{plan.recipe.batch_size}{share}",
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
-        "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
+        "learning rate": f"{recipe.optimizer.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
         "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
@@ -223,7 +223,10 @@ def _options(options: dict[str, Any]) -> str:
 
 def _say_goodbye(console: Console, plan: Plan, folder: RunFolder, outcome: Outcome) -> None:
     if outcome.finished:
-        console.print(f"Done. Encoder: {folder.encoder} · report: {folder.path / 'report.html'}", highlight=False)
+        best = f" · best by the probe: {folder.best_encoder}" if folder.best_encoder.is_file() else ""
+        console.print(
+            f"Done. Encoder: {folder.encoder}{best} · report: {folder.path / 'report.html'}", highlight=False
+        )
     else:
         console.print(
             f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "

@@ -16,9 +16,10 @@ from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import fit_probe, linear_probe
 from flexpredict.evaluation.location.shifts import plan_shifts, robustness
 from flexpredict.evaluation.subsets import label_subset
-from flexpredict.features.extraction import Extraction, Features, extract_features
-from flexpredict.features.patch_features import patch_batches
+from flexpredict.features.extraction import Features, extract_features
+from flexpredict.features.patch_batches import patch_batches
 from flexpredict.model.location_share import LocationShare
+from flexpredict.settings.extraction import Extraction
 
 _SHIFTS = {"1/2 patch": "lost_half_patch", "1 patch": "lost_patch"}
 
