@@ -21,7 +21,7 @@ PATIENCE = 300.0  # seconds, on a busy machine
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a demo that nobody stopped; what it printed is in its parent."""
     out = tmp_path_factory.mktemp("finished") / "demo"
     ended = subprocess.run([*COMMAND, f"--out={out}"], capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -30,16 +30,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_demo_prints_a_table_and_saves_it_with_all_that_it_depends_on(finished: Path) -> None:
-    printed = (finished.parent / "stdout").read_text()
+def test_the_demo_prints_a_table_and_saves_it_with_all_that_it_depends_on(finished_demo: Path) -> None:
+    printed = (finished_demo.parent / "stdout").read_text()
     for word in ("raw pixels", "untrained", "sin-cos", "StoP", "location share", "1/2 patch", "One seed"):
         assert word in printed
-    saved = read(finished / "results.json")
+    saved = read(finished_demo / "results.json")
     assert saved["percent"].keys() == {"raw pixels", "untrained", "sin-cos", "StoP"}
     assert saved["seeds"] == [0] and saved["steps"] == STEPS and saved["protocol"]["train"] == 400
     assert saved["recipe"]["batch_size"] == 8 and saved["software"]["torch"]
     for arm in ("sin-cos", "StoP"):
-        run = finished / "seed-0" / arm
+        run = finished_demo / "seed-0" / arm
         assert (run / "encoder.safetensors").is_file() and str(run / "report.html") in printed
         assert (run / "report.html").is_file()
     # Arms differ in nothing but their positions, and each was trained.
@@ -47,16 +47,18 @@ def test_the_demo_prints_a_table_and_saves_it_with_all_that_it_depends_on(finish
     assert len({json.dumps(numbers[row]) for row in numbers}) == 4
 
 
-def test_a_demo_that_is_done_is_shown_again_and_not_done_again(finished: Path) -> None:
-    before = (finished / "results.json").read_bytes()
-    shown = start(finished).communicate(timeout=PATIENCE)[0]
+def test_a_demo_that_is_done_is_shown_again_and_not_done_again(finished_demo: Path) -> None:
+    before = (finished_demo / "results.json").read_bytes()
+    shown = start(finished_demo).communicate(timeout=PATIENCE)[0]
     assert "All was done before" in shown and "--overwrite" in shown
     table = shown[shown.index(TABLE) : shown.index("Results:")]
-    assert table in (finished.parent / "stdout").read_text()
-    assert (finished / "results.json").read_bytes() == before
+    assert table in (finished_demo.parent / "stdout").read_text()
+    assert (finished_demo / "results.json").read_bytes() == before
 
 
-def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(finished: Path, tmp_path: Path) -> None:
+def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(
+    finished_demo: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "demo"
     logs = [out / "seed-0" / arm / "metrics.jsonl" for arm in ("sin-cos", "StoP")]
 
@@ -88,15 +90,15 @@ def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(fin
     assert process.returncode == 0
     assert f"Continuing: {len(kept)} of 4 parts are done" in printed
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    ours, theirs = read(out / "results.json"), read(finished / "results.json")
+    ours, theirs = read(out / "results.json"), read(finished_demo / "results.json")
     assert ours["by_seed"] == theirs["by_seed"] and ours["stop_minus_sincos"] == theirs["stop_minus_sincos"]
 
 
 def test_a_demo_with_other_settings_starts_over_says_so_and_keeps_the_earlier_one(
-    finished: Path, tmp_path: Path
+    finished_demo: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "demo"
-    shutil.copytree(finished, out, symlinks=True)
+    shutil.copytree(finished_demo, out, symlinks=True)
     process = start(out, "--steps=3")
     assert process.stdout is not None
     first = process.stdout.readline()

@@ -7,6 +7,7 @@ step and a checkpoint.
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -58,6 +59,8 @@ def _encoder(task: Task, scenes: Scenes) -> FrozenEncoder:
     if task.row == UNTRAINED:
         plan = make_plan(recipe, source, torch.device("cpu"), world_size=1)
         return ViTEncoder(plan.build_model().saved_encoder[0].eval(), task.row, task.row)
+    if not task.begun:  # what is there was killed before it had a recipe
+        shutil.rmtree(task.run_folder, ignore_errors=True)
     outcome = run(recipe, task.run_folder, resume=task.begun, console=Console(quiet=True), source=source)
     if not outcome.finished:
         os._exit(128 + signal.SIGTERM)
@@ -67,7 +70,7 @@ def _encoder(task: Task, scenes: Scenes) -> FrozenEncoder:
 def _listen(orders: TextIO, queue: "SimpleQueue[str]") -> None:
     for line in orders:
         queue.put(line)
-    while True:  # one signal might come while another step is not yet begun, and be forgotten after it
+    while True:  # training answers the first signal by saving and leaving; a later one ends whatever follows
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_SECONDS_BETWEEN_SIGNALS)
 
