@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 import flexpredict
-from flexpredict.demo.recipe import ARMS, RECIPE, WARMUP, Protocol
+from flexpredict.demo.recipe import ARMS, RECIPE, Protocol
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 from flexpredict.same_settings import changed_settings, read_settings
@@ -24,7 +24,6 @@ def demo_settings(steps: int, protocol: Protocol) -> dict[str, Any]:
     """All that the numbers of a seed depend on, as plain values."""
     settings = {
         "steps": steps,
-        "warmup": WARMUP,
         "recipe": RECIPE,
         "arms": ARMS,
         "protocol": protocol.describe(),
