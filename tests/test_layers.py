@@ -25,14 +25,6 @@ LAYERS = (
     ("commands",),
     ("cli",),
 )
-# Imports that still go the wrong way. Remove them from the code and from here; add none.
-TO_BE_MENDED = {
-    # A stream watched while it passes belongs to data/, a sheet of pictures below both that draw one.
-    ("features/similarity.py", "flexpredict.prepare.inspection.contact_sheet"),
-    ("features/similarity.py", "flexpredict.prepare.inspection.passing_stream"),
-    ("features/similarity_sheet.py", "flexpredict.prepare.inspection.contact_sheet"),
-    ("studies/analyses/predictions.py", "flexpredict.prepare.inspection.passing_stream"),
-}
 
 
 def test_imports_go_down_the_layers() -> None:
@@ -42,8 +34,7 @@ def test_imports_go_down_the_layers() -> None:
         for module in imported(file)
         if not may_import(layer_name(file), top_name(module))
     }
-    assert wrong - TO_BE_MENDED == set(), "these imports go up: move what both sides need to a lower layer"
-    assert TO_BE_MENDED - wrong == set(), "these are mended: take them off the list"
+    assert wrong == set(), "these imports go up: move what both sides need to a lower layer"
 
 
 def test_every_package_has_a_layer() -> None:

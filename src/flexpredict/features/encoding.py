@@ -10,9 +10,9 @@ from torch import Tensor
 from flexpredict.encoders.frozen import FrozenEncoder, Layer, pool
 from flexpredict.errors import UserError
 from flexpredict.settings.extraction import Extraction
+from flexpredict.sizes import Grid
 
 PatchType = Literal["float16", "float32"]
-Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)

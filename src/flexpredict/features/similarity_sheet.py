@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageOps
 from flexpredict.data.decoding import UnreadableImage, upright
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import Record
-from flexpredict.prepare.inspection.contact_sheet import INK, PAPER, SOFT, TILE, font, shortened
+from flexpredict.sheet_style import INK, PAPER, SOFT, TILE, font, shortened
 
 _CELL, _GAP, _MARGIN, _AFTER_QUERY = 160, 12, 32, 36
 _HEADER, _BETWEEN_ROWS = 34, 22

@@ -43,6 +43,14 @@ class ImageSource(Protocol):
         """One crop of each image: B 3 H W uint8, and the rows that could not be read (their pixels mean nothing)."""
 
 
+def class_name(source: ImageSource, index: int) -> str:
+    """Empty for an image without a label."""
+    label = -1 if source.labels is None else int(source.labels[index])
+    if label < 0:
+        return ""
+    return source.classes[label] if source.classes else str(label)
+
+
 @dataclass(eq=False)
 class ArraySource:
     """Equally large images in memory. They are a tensor, which worker processes share."""

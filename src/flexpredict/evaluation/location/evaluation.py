@@ -17,10 +17,11 @@ from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robu
 from flexpredict.evaluation.location.tables import LocationResult
 from flexpredict.evaluation.probing import fitting_device, unreadable_warning
 from flexpredict.evaluation.subsets import label_subset
-from flexpredict.features.encoding import Grid, feature_shape
+from flexpredict.features.encoding import feature_shape
 from flexpredict.features.extraction import Features, cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
+from flexpredict.sizes import Grid
 
 _FEWEST = 10  # images to fit on, and images to test on
 

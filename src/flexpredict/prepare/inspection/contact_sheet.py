@@ -1,24 +1,23 @@
 """A picture of a source: some of its images, and what the model sees of some of them."""
 
-import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
 from flexpredict.data.augmentation import blur_and_grey, draw_crops
 from flexpredict.data.decoding import UnreadableImage, upright
 from flexpredict.data.loader import keys_by_epoch, sample_order
 from flexpredict.data.sources.encoded_images import evenly_spaced
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, class_name
 from flexpredict.masking import sample_masks
 from flexpredict.randomness import stream_key
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.masking import Masking
+from flexpredict.sheet_style import INK, PAPER, SOFT, TILE, font, shortened
 
 Pixels = NDArray[np.uint8]  # H W 3
 Size = tuple[int, int]
@@ -28,7 +27,6 @@ THUMBNAILS, VIEWS = 48, 12
 _COLUMNS, _CELL, _GAP, _MARGIN = 8, 176, 12, 32
 _WIDTH = 2 * _MARGIN + _COLUMNS * _CELL + (_COLUMNS - 1) * _GAP
 _BETWEEN_PAIR = 4
-INK, SOFT, PAPER, TILE = "#1d2129", "#69707d", "#ffffff", "#f2f3f5"
 # Told apart by most colour-blind people too, and dark enough for the veil over hidden patches.
 TARGET_COLOURS = ((240, 130, 0), (0, 120, 230), (220, 30, 100), (0, 155, 95), (135, 70, 205), (30, 30, 30))
 _OUTLINE = 3
@@ -139,13 +137,6 @@ def _thumbnails(source: ImageSource, readable: NDArray[np.int64]) -> tuple[list[
     return thumbnails, captions
 
 
-def class_name(source: ImageSource, index: int) -> str:
-    label = -1 if source.labels is None else int(source.labels[index])
-    if label < 0:
-        return ""
-    return source.classes[label] if source.classes else str(label)
-
-
 def _tiles(pictures: list[Image.Image], captions: list[str]) -> Image.Image:
     """Pictures in tiles of the shape that most of them have."""
     if not pictures:
@@ -202,29 +193,6 @@ def _text_band(text: str, size: int, colour: str) -> Image.Image:
     band = _space(round(size * 1.5))
     ImageDraw.Draw(band).text((_MARGIN, 0), shortened(text, size, _WIDTH - 2 * _MARGIN), colour, font(size))
     return band
-
-
-def shortened(text: str, size: int, room: int) -> str:
-    """The text, or as much of its two ends as there is room for: long paths differ at their ends."""
-    text = _drawable(text)
-    if font(size).getlength(text) <= room:
-        return text
-    kept = len(text)
-    while kept > 1 and font(size).getlength(short := f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}") > room:
-        kept -= 1
-    return short
-
-
-def _drawable(text: str) -> str:
-    """PIL's own font has hardly more than ASCII: accents are dropped, and other letters become question marks."""
-    letters = unicodedata.normalize("NFKD", text.replace("ß", "ss"))
-    kept = (letter for letter in letters if not unicodedata.combining(letter))
-    return "".join(letter if " " <= letter <= "~" or letter == "·" else "?" for letter in kept)
-
-
-@lru_cache  # as the font is unpacked anew each time it is loaded
-def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
 
 
 def _space(height: int) -> Image.Image:

@@ -10,31 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.encoded_images import EncodedImages
-from flexpredict.data.sources.listing import digest
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.kept_images import KeptImages
 from flexpredict.data.sources.streams import ImageStream, Record
 
 _MOST_KEPT = 48
-
-
-@dataclass(eq=False, kw_only=True)
-class KeptImages(EncodedImages):
-    """A few images in memory, as a source."""
-
-    records: list[Record] = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def describe(self, index: int) -> str:
-        return self.records[index].name
-
-    def encoded(self, index: int) -> Encoded:
-        return self.records[index].encoded
-
-    def fingerprint(self) -> str:
-        return digest([record.name for record in self.records])
 
 
 @dataclass(eq=False)

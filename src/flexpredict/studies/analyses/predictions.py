@@ -16,13 +16,13 @@ from torch.nn import functional as F
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.pixels import normalise
 from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.kept_images import KeptImages
 from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError, printable
 from flexpredict.masking import check_masking, sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.positions import Grid
-from flexpredict.prepare.inspection.passing_stream import KeptImages
 from flexpredict.randomness import stream_key
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.studies.analyses.opening import OpenedModel
