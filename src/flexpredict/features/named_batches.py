@@ -12,13 +12,14 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.loader import Size, evaluation_batches
+from flexpredict.data.loader import evaluation_batches
 from flexpredict.data.sources.encoded_images import decode_row
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import ImageStream, Record
 from flexpredict.errors import UserError
 from flexpredict.features.extraction import Extraction
 from flexpredict.settings.augmentation import PRESETS
+from flexpredict.sizes import Size
 
 Entry: TypeAlias = tuple[int, Record | UnreadableImage]  # of a stream: its number there, and what was found
 

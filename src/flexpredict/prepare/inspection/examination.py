@@ -7,19 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
-from torch.utils.data import DataLoader, Dataset
 
 from flexpredict.data.decoding import Encoded, UnreadableImage, image_facts, upright
-from flexpredict.data.now_reading import begin_worker, explained, new_board, now_reading
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import Record
-from flexpredict.errors import UserError
+from flexpredict.data.workers import Computed, WorkerResults, set_current_image
 
 Advance = Callable[[int], None]  # told how many more images were looked at
 Entry = Record | UnreadableImage
@@ -50,12 +46,12 @@ class Findings:
 def examine_source(source: ImageSource, indices: NDArray[np.int64], workers: int, advance: Advance) -> Findings:
     """Look at the images of these indices."""
     work = (indices[first : first + _AT_ONCE] for first in range(0, len(indices), _AT_ONCE))
-    return _total(_examined(partial(_of_source, source), work, workers), advance)
+    return _total(WorkerResults(Computed(partial(_examine_images, source)), work, workers), advance)
 
 
 def examine_stream(entries: Iterable[Entry], workers: int, advance: Advance) -> Findings:
     """Look at these records as they come. They are read here, and decoded by the workers."""
-    return _total(_examined(list, _parcels(entries), workers), advance)
+    return _total(WorkerResults(Computed(examine), _parcels(entries), workers), advance)
 
 
 def examine(entries: Iterable[Entry]) -> Findings:
@@ -70,13 +66,13 @@ def examine(entries: Iterable[Entry]) -> Findings:
         except UnreadableImage as failure:
             found.broken.append(failure)
             rows.append(((0, 0), 0, 0, -1))
-    now_reading("")
+    set_current_image("")
     found.rows = np.array(rows, ROW)
     return found
 
 
 def _look_at(record: Record, found: Findings) -> tuple[tuple[int, ...], int, int, int]:
-    now_reading(record.name)
+    set_current_image(record.name)
     facts = image_facts(record.encoded, record.name)
     content = _content(record)
     small = np.asarray(upright(content, record.name, _SHORTER_SIDE)).astype(np.int16)  # h w 3
@@ -120,24 +116,14 @@ def _is_turned(jpeg: bytes) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class _Examining(Dataset[Findings | UserError]):
-    """What workers do with a piece of work: `entries` finds the images that it stands for."""
-
-    entries: Callable[[Any], Iterable[Entry]]
-
-    def __getitem__(self, piece: Any) -> Findings | UserError:
-        # Handed over, not raised: an exception that crosses processes loses its message in a traceback.
-        try:
-            return examine(self.entries(piece))
-        except UserError as error:
-            return error
+def _examine_images(source: ImageSource, indices: NDArray[np.int64]) -> Findings:
+    return examine(_of_source(source, indices))
 
 
 def _of_source(source: ImageSource, indices: NDArray[np.int64]) -> Iterator[Entry]:
     for index in indices.tolist():
         name = source.describe(index)
-        now_reading(name)
+        set_current_image(name)
         try:
             yield Record(name, source.encoded(index))
         except UnreadableImage as failure:
@@ -155,29 +141,6 @@ def _parcels(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
             parcel, weight = [], 0
     if parcel:
         yield parcel
-
-
-def _examined(entries: Callable[[Any], Iterable[Entry]], work: Iterable[Any], workers: int) -> Iterator[Findings]:
-    """Findings in the order of the work, which is drawn from the iterator as workers become free."""
-    board = new_board(max(1, workers))
-    loader: DataLoader[Findings | UserError] = DataLoader(
-        _Examining(entries),
-        batch_size=None,
-        sampler=work,
-        num_workers=workers,
-        worker_init_fn=partial(begin_worker, board),
-        generator=torch.Generator(),  # else it would draw a seed, that no worker needs, from the global one
-    )
-    try:
-        for findings in loader:
-            if isinstance(findings, UserError):
-                raise findings
-            yield findings
-    except RuntimeError as error:
-        explanation = explained(error, board)
-        if explanation is None:
-            raise
-        raise UserError(explanation) from error
 
 
 def _total(parts: Iterable[Findings], advance: Advance) -> Findings:

@@ -6,7 +6,6 @@ and writes. A shard that is finished has a record beside it, and a run that was 
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import chain
@@ -21,11 +20,12 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.manifest import MANIFEST, Manifest, SkippedImage
 from flexpredict.data.sources.opening import open_images
 from flexpredict.data.sources.streams import ImageStream
+from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError
 from flexpredict.prepare.packing.folder import PackingFolder
 from flexpredict.prepare.packing.input import PackingInput, packing_input
+from flexpredict.prepare.packing.packer import Packed, Packer
 from flexpredict.prepare.packing.shard_writing import LeftOut, PackedImage, ShardRecord, write_shard
-from flexpredict.prepare.packing.workers import Packed, Packer, pack_in_order
 from flexpredict.progress import Counting
 
 _FEW_SKIPPED = 20
@@ -69,10 +69,9 @@ def pack(
 
     packer = Packer(images.source, size, quality)
     batches = images.batches(images_per_shard, shards.keys())
-    with (
-        closing(pack_in_order(packer, batches, cores() if workers is None else workers)) as packed,
-        Counting(console, "packing", "images", images.length, done=tally.images) as progress,
-    ):
+    processes = cores() if workers is None else workers
+    packed = WorkerResults(Computed(packer), batches, processes, "Then run the same again: finished shards are kept.")
+    with Counting(console, "packing", "images", images.length, done=tally.images) as progress:
         tally.add(len(images.problems), images.problems)
         items = _counted(packed, tally, progress)
         try:

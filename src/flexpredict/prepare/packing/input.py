@@ -11,7 +11,7 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.manifest import SkippedImage
 from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream, Record
-from flexpredict.prepare.packing.workers import Batch
+from flexpredict.prepare.packing.packer import Batch
 
 # Images that a worker gets at a time: enough that handing them over costs little, few enough that a small set keeps
 # all workers busy and that Ctrl-C is obeyed at once. Records of a stream are sent to the worker, hence their bound.
