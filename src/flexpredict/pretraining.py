@@ -156,7 +156,7 @@ def _prepare(
         device=_device_name(fabric.device),
         ranks=fabric.world_size,
         precision=plan.recipe.precision,
-        effective_batch=plan.batch_size,
+        effective_batch=plan.recipe.batch_size,
         images=plan.samples,
         seed=plan.recipe.seed,
     )
@@ -192,7 +192,7 @@ def _announce(
         if fabric.world_size * recipe.accumulate == 1
         else (
             f" = {fabric.world_size} devices x {recipe.accumulate} parts x "
-            f"{plan.batch_size // fabric.world_size // recipe.accumulate}"
+            f"{plan.recipe.batch_size // fabric.world_size // recipe.accumulate}"
         )
     )
     grid = model.context_encoder.grid
@@ -203,7 +203,7 @@ def _announce(
         "encoder": f"{recipe.model}{_options(recipe.model_options)}, {parameters:.1f} M parameters",
         "images": f"{recipe.image_size}: {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
         "positions": positions,
-        "effective batch": f"{plan.batch_size}{share}",
+        "effective batch": f"{plan.recipe.batch_size}{share}",
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
         "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",

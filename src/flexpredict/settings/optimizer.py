@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from flexpredict.settings.ranges import ranged
+
 
 @dataclass
 class Optimizer:
@@ -10,9 +12,9 @@ class Optimizer:
 
     Args:
         kind: "adamw" (published), or "muon" for the matrices inside transformer blocks, with AdamW for all the rest.
-            Muon's updates are scaled to the size of AdamW's, so one learning rate serves both.
         lr: peak learning rate (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default 8e-4 · √(batch / 2048),
             but at least 5e-4).
+        muon_lr: peak learning rate of Muon; both follow one schedule.
         start_lr: learning rate at the start of the warm-up, as a share of lr (2e-4 / 8e-4).
         final_lr: learning rate at the end of the cosine, as a share of lr.
         warmup_epochs: length of the linear warm-up (paper: 15 of 600 for B and L, 40 of 300 for H; by default a
@@ -28,14 +30,15 @@ class Optimizer:
     """
 
     kind: Literal["adamw", "muon"] = "adamw"
-    lr: float | None = None
-    start_lr: float = 0.25
-    final_lr: float = 0.00125
-    warmup_epochs: float | None = None
-    weight_decay: float = 0.04
-    final_weight_decay: float = 0.4
-    hold_from_epoch: float | None = None
-    betas: tuple[float, float] = (0.9, 0.999)
-    ema_momentum: float = 0.996
-    final_ema_momentum: float = 1.0
-    clip_grad: float | None = None
+    lr: float | None = ranged(None, above=0)
+    muon_lr: float = ranged(0.02, above=0)
+    start_lr: float = ranged(0.25, least=0)
+    final_lr: float = ranged(0.00125, least=0)
+    warmup_epochs: float | None = ranged(None, least=0)
+    weight_decay: float = ranged(0.04, least=0)
+    final_weight_decay: float = ranged(0.4, least=0)
+    hold_from_epoch: float | None = ranged(None, least=0)
+    betas: tuple[float, float] = ranged((0.9, 0.999), least=0, below=1)
+    ema_momentum: float = ranged(0.996, least=0, most=1)
+    final_ema_momentum: float = ranged(1.0, least=0, most=1)
+    clip_grad: float | None = ranged(None, above=0)

@@ -57,11 +57,11 @@ class Positions:
             value = getattr(self, name) or 0.0
             if not 0.0 <= value < math.inf:
                 what = {"l1": "a penalty"}.get(name, "a noise level")
-                raise UserError(f"positions.{name} is {value:g}, but {what} cannot be negative or without end.")
+                raise UserError(f"positions.{name} is {value:g}, but {what} cannot be negative or infinite.")
         if self.kind != "stochastic":
             self._refuse(
                 f"positions.kind={self.kind} has no noise. Leave them out, or use positions.kind=stochastic.",
-                *("covariance", "noise_on", "hold", "schedule", "final_level"),
+                *("noise_std", "noise_to_signal", "covariance", "noise_on", "hold", "schedule", "final_level"),
             )
             return
         if self.noise_std is not None and self.noise_to_signal is not None:

@@ -8,9 +8,11 @@ from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.optimizer import Optimizer
 from flexpredict.settings.positions import Positions
+from flexpredict.settings.ranges import ranged
 from flexpredict.settings.targets import Targets
 
 MethodName = Literal["ijepa", "mae", "data2vec"]
+Precision = Literal["32-true", "bf16-mixed"]
 EncoderPositions = Literal["sincos", "learned", "relative"]
 
 
@@ -24,9 +26,9 @@ class PredictorSize:
         heads: attention heads (by default the encoder's number, or the nearest that divides the width).
     """
 
-    dim: int | None = None
-    depth: int | None = None
-    heads: int | None = None
+    dim: int | None = ranged(None, least=4)
+    depth: int | None = ranged(None, least=1)
+    heads: int | None = ranged(None, least=1)
 
 
 @dataclass
@@ -83,7 +85,7 @@ class Recipe:
     method: MethodName = "ijepa"
     model: str | None = None
     image_size: int | str | None = None
-    patch_size: int | None = None
+    patch_size: int | None = ranged(None, least=1)
     class_token: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
     positions: Positions = field(default_factory=Positions)
@@ -93,27 +95,43 @@ class Recipe:
     targets: Targets = field(default_factory=Targets)
     normalize_pixels: bool = True
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
-    epochs: float | None = None
-    minutes: float | None = None
-    epoch_size: int | None = None
-    max_skipped: float = 0.05
-    batch_size: int | None = None
-    accumulate: int = 1
+    epochs: float | None = ranged(None, above=0)
+    minutes: float | None = ranged(None, above=0)
+    epoch_size: int | None = ranged(None, least=1)
+    max_skipped: float = ranged(0.05, least=0, most=1)
+    batch_size: int | None = ranged(None, least=1)
+    accumulate: int = ranged(1, least=1)
     optimizer: Optimizer = field(default_factory=Optimizer)
     init_from: str | None = None
-    seed: int = 0
-    precision: Literal["32-true", "bf16-mixed"] | None = None
+    seed: int = ranged(0, least=0)
+    precision: Precision | None = None
     compile: bool = False
     accelerator: str = "auto"
     devices: int | str = "auto"
-    num_nodes: int = 1
+    num_nodes: int = ranged(1, least=1)
     strategy: str = "auto"
-    workers: int | None = None
-    log_every: int = 10
-    checkpoint_every: int | None = None
-    keep_every: float | None = None
-    probe_every: float | None = None
+    workers: int | None = ranged(None, least=0)
+    log_every: int = ranged(10, least=1)
+    checkpoint_every: int | None = ranged(None, least=1)
+    keep_every: float | None = ranged(None, above=0)
+    probe_every: float | None = ranged(None, above=0)
     loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
+
+
+@dataclass
+class SettledRecipe(Recipe):
+    """A recipe with nothing left open, as config.yaml holds it. Its learning rate and warm-up are numbers too."""
+
+    model: str = ""
+    image_size: str = ""
+    patch_size: int = 0
+    encoder_positions: EncoderPositions = "sincos"
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    epochs: float = 0.0
+    batch_size: int = 0
+    precision: Precision = "32-true"
+    workers: int = 0
+    checkpoint_every: int = 0
 
 
 # What may change when a run is resumed, because it does not change what is computed.

@@ -99,7 +99,7 @@ class Journal:
         loss = float(mean) if isinstance(mean, Tensor) else float("nan")
         speed, wait = self.images / self.seconds, self.waited / self.seconds
         record = {
-            "epoch": step * self.plan.batch_size / self.plan.samples,
+            "epoch": step * self.plan.recipe.batch_size / self.plan.samples,
             "loss": loss,
             "images_per_second": speed,
             "data_wait": wait,

@@ -63,7 +63,7 @@ def train(
     journal = Journal.open(fabric, plan, folder, progress, state)
     stochastic = model.masked_tokens.stochastic
     noise_std = stochastic.noise_std  # at the start
-    local = plan.batch_size // fabric.world_size
+    local = plan.recipe.batch_size // fabric.world_size
     part = local // recipe.accumulate
     batches = _batches(fabric, plan, source, first_step, journal)
 
@@ -80,13 +80,13 @@ def train(
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            set_rates(optimizers, lr, weight_decay)
+            set_rates(optimizers, lr / plan.lr, weight_decay)
 
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
             contexts = recipe.masking.contexts_per_image
             grid = model.mask_grid(batch.images)
-            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.batch_size)
+            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.recipe.batch_size)
             masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
             streams = rows[:, None] * contexts + torch.arange(contexts)
             keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
@@ -151,20 +151,20 @@ def _batches(
 ) -> Batches:
     how: dict[str, Any] = {
         "seed": plan.recipe.seed,
-        "batch_size": plan.batch_size,
+        "batch_size": plan.recipe.batch_size,
         "first_step": first_step,
         "last_step": plan.steps,
         "rank": fabric.global_rank,
         "world_size": fabric.world_size,
-        "workers": plan.workers,
+        "workers": plan.recipe.workers,
     }
     if is_stream(source):
         # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
-        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.workers))
-        return stream_batches(source, plan.augmentation, plan.image_sizes, **how, places=journal.places)
+        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.recipe.workers))
+        return stream_batches(source, plan.recipe.augmentation, plan.image_sizes, **how, places=journal.places)
     if first_step == 0:
         journal.skipped.add(source.problems)
-    return training_batches(source, plan.augmentation, plan.image_sizes, **how)
+    return training_batches(source, plan.recipe.augmentation, plan.image_sizes, **how)
 
 
 def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch:
@@ -179,7 +179,7 @@ def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch
     if last is not None:
         return replace(last, skipped=[], place=None)
     plan = journal.plan
-    share = plan.batch_size // journal.fabric.world_size
+    share = plan.recipe.batch_size // journal.fabric.world_size
     return Batch(torch.zeros(share, 3, *plan.image_size, dtype=torch.uint8), torch.zeros(share, dtype=torch.int64))
 
 

@@ -14,7 +14,7 @@ from flexpredict.training.plan import Plan, make_plan, usual_checkpoint_every
 from flexpredict.training.rehearsal import Costs, Rehearsal
 from flexpredict.training.smaller_encoder import suggest_smaller
 
-_MEASURED_SHARE = 0.03  # of the time, is spent on measuring
+_MEASURED_SHARE = 0.05  # of the time
 _LONGEST_MEASURED = 60.0  # seconds
 _DIGITS = 4  # of the number of epochs: at most a thousandth of the time is lost
 
@@ -58,7 +58,7 @@ def fit_to_time(recipe: Recipe, rehearsal: Rehearsal) -> FittedRun | None:
     def plan_of(other: Recipe) -> Plan:
         return make_plan(other, source, fabric.device, fabric.world_size)
 
-    fitted = with_epochs(recipe, steps * usual.batch_size / usual.samples)
+    fitted = with_epochs(recipe, steps * usual.recipe.batch_size / usual.samples)
     plan = plan_of(fitted)
     advice = _advice(recipe, plan, costs, plan_of)
     explanation = (
@@ -71,7 +71,7 @@ def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
     """As many steps as so many seconds allow, with what goes with them. plan: what the recipe comes to."""
 
     def seconds_of(steps: int) -> float:
-        epochs = steps * plan.batch_size / plan.samples
+        epochs = steps * plan.recipe.batch_size / plan.samples
         checkpoints = math.ceil(steps / (recipe.checkpoint_every or usual_checkpoint_every(steps)))
         checkpoints += int(epochs / recipe.keep_every) if recipe.keep_every else 0
         probes = math.ceil(epochs / recipe.probe_every) if recipe.probe_every else 0
@@ -100,7 +100,7 @@ def _rounded_down(value: float) -> float:
 
 
 def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe], Plan]) -> str:
-    images = plan.steps * plan.batch_size
+    images = plan.steps * plan.recipe.batch_size
     lacking = max(ENOUGH_IMAGES / images, ENOUGH_STEPS / plan.steps)
     if lacking <= 1:
         return ""

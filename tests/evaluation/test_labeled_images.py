@@ -9,7 +9,7 @@ from pictures import picture
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
-from flexpredict.evaluation.labelled_images import numbered_alike, with_labels
+from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
 
 
 def test_one_folder_alone_is_no_class_and_the_message_says_so(tmp_path: Path) -> None:
