@@ -29,11 +29,6 @@ TO_BE_MENDED = {
     # What a run has recorded is read by runs/, not by the page that shows it.
     ("export/model_card.py", "flexpredict.report.run_record"),
     ("export/official.py", "flexpredict.report.run_record"),
-    # A stream watched while it passes belongs to data/, a sheet of pictures below both that draw one.
-    ("features/similarity.py", "flexpredict.prepare.inspection.contact_sheet"),
-    ("features/similarity.py", "flexpredict.prepare.inspection.passing_stream"),
-    ("features/similarity_sheet.py", "flexpredict.prepare.inspection.contact_sheet"),
-    ("studies/analyses/predictions.py", "flexpredict.prepare.inspection.passing_stream"),
 }
 
 

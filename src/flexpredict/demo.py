@@ -40,7 +40,7 @@ RECIPE: dict[str, Any] = {
     "image_size": SIZE,
     "patch_size": 16,  # 4x4 patches: many more images a second, which is what counts in two minutes
     "predictor": {"dim": 48, "depth": 2, "heads": 3},
-    "augmentation": "ijepa",  # crops only: blur and greyscale would hide patterns from so small a model
+    "augmentation": "ijepa",  # crops only: blur and grayscale would hide patterns from so small a model
     "batch_size": 64,
     "optimizer": {
         "lr": 1e-3,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from flexpredict.data.augmentation import blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import Place
@@ -77,7 +77,7 @@ def evaluation_batches(
     last: int | None = None,
     workers: int = 0,
 ) -> Batches:
-    """Images first … last - 1 (all by default) once, in order, each its largest centred crop.
+    """Images first … last - 1 (all by default) once, in order, each its largest centered crop.
 
     What cannot be read is left out of its batch, and named in `skipped`.
     """
@@ -151,7 +151,7 @@ class _TrainingBatch:
             others = keys_by_epoch(self.seed, f"replacement {attempt}", epochs[rows], wanted[rows])
             indices[rows] = others % len(self.source)
             images[rows], failures = self.source.read(indices[rows], crops[rows.numpy()], image_size)
-        return Batch(blur_and_grey(images, crops), indices, skipped)
+        return Batch(blur_and_grayscale(images, crops), indices, skipped)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from flexpredict.data.augmentation import blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import RESUME, Batch, Batches, keys_by_epoch, rank_share, size_of_step
 from flexpredict.data.sources.encoded_images import decode_row
@@ -118,7 +118,7 @@ class _StreamBatches(IterableDataset[Batch | UserError]):
             record = taken[int(rows[row])].record
             images[row] = decode_row(record.encoded, record.name, row, crops, size)
         set_current_image("")
-        return Batch(blur_and_grey(images, crops), ordinals[rows], skipped, (consumer, taken[-1].place))
+        return Batch(blur_and_grayscale(images, crops), ordinals[rows], skipped, (consumer, taken[-1].place))
 
     def _take(
         self, consumer: int, records: Iterator[Taken | UnreadableImage]

@@ -15,15 +15,14 @@ from rich.text import Text
 from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, class_name
+from flexpredict.data.sources.record_source import RecordSource
 from flexpredict.data.sources.streams import Record
 from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError, did_you_mean, printable
 from flexpredict.features.extraction import Features, cached_features, extract_features
 from flexpredict.features.similarity_sheet import Neighbor, SheetRow, similarity_sheet
 from flexpredict.files import write_atomically
-from flexpredict.prepare.inspection.contact_sheet import class_name
-from flexpredict.prepare.inspection.passing_stream import KeptImages
 from flexpredict.settings.extraction import Extraction
 from flexpredict.training.engine import on_first_rank
 
@@ -171,7 +170,7 @@ def _query(query: str | int, source: ImageSource) -> _Query:
 
 def _query_features(encoder: FrozenEncoder, asked: list[_Query], how: Extraction, fabric: Fabric) -> Tensor:
     """Q D."""
-    images = KeptImages(name="the queries", records=[query.record for query in asked])
+    images = RecordSource(name="the queries", records=[query.record for query in asked])
     features = extract_features(encoder, images, how, device=fabric.device)
     if features.skipped:
         raise _unreadable(features.skipped[0])

@@ -54,7 +54,7 @@ class Recipe:
         masking: which patches are seen and which are predicted.
         targets: ijepa and data2vec: which features are predicted, and how they are normalized.
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
-        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or each parameter.
         epochs: passes over the data (by default from the amount of data and the hardware).
         minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.

@@ -125,6 +125,14 @@ class JoinedSource:
         return source, index - (int(self.ends[number]) - len(source))
 
 
+def class_name(source: ImageSource, index: int) -> str:
+    """The name of the class of an image; empty if it has none."""
+    label = -1 if source.labels is None else int(source.labels[index])
+    if label < 0:
+        return ""
+    return source.classes[label] if source.classes else str(label)
+
+
 def _joined_labels(sources: list[ImageSource]) -> tuple[tuple[str, ...] | None, Tensor | None]:
     """Of sources that all have classes; if one has none, all its images would seem to be of none."""
     names = sorted({name for source in sources for name in source.classes or ()})
