@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource, class_name
-from flexpredict.data.sources.kept_images import KeptImages
+from flexpredict.data.sources.record_source import RecordSource
 from flexpredict.data.sources.streams import Record
 from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError, did_you_mean, printable
@@ -170,7 +170,7 @@ def _query(query: str | int, source: ImageSource) -> _Query:
 
 def _query_features(encoder: FrozenEncoder, asked: list[_Query], how: Extraction, fabric: Fabric) -> Tensor:
     """Q D."""
-    images = KeptImages(name="the queries", records=[query.record for query in asked])
+    images = RecordSource(name="the queries", records=[query.record for query in asked])
     features = extract_features(encoder, images, how, device=fabric.device)
     if features.skipped:
         raise _unreadable(features.skipped[0])

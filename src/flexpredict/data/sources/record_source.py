@@ -9,8 +9,8 @@ from flexpredict.data.sources.streams import Record
 
 
 @dataclass(eq=False, kw_only=True)
-class KeptImages(EncodedImages):
-    """A few images in memory, as a source."""
+class RecordSource(EncodedImages):
+    """Records of a stream, or single image files."""
 
     records: list[Record] = field(repr=False)
 
