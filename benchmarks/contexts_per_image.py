@@ -16,7 +16,7 @@ from rich.table import Table
 
 from flexpredict import demo
 from flexpredict.pretraining import run
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.training.recipe_parser import make_recipe
 
 TRIAL_STEPS = 120
@@ -48,7 +48,7 @@ def main() -> None:
             per_step = (more - once) / TRIAL_STEPS
             steps = round(60 * options.minutes / per_step)
             timed(steps, str(contexts))
-            accuracies = demo.evaluate(load_encoder(Path(scratch) / str(contexts)), train, test)
+            accuracies = demo.evaluate(read_encoder(Path(scratch) / str(contexts)).encoder, train, test)
             first = first or per_step / contexts
             table.add_row(
                 str(contexts),

@@ -23,7 +23,7 @@ from flexpredict.files import write_text_atomically
 from flexpredict.model.encoder import Encoder
 from flexpredict.pretraining import run
 from flexpredict.progress import duration
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.training.plan import make_plan
 from flexpredict.training.recipe import Recipe
 from flexpredict.training.recipe_parser import make_recipe
@@ -97,7 +97,7 @@ def run_demo(out: Path, steps: int | None = None, seed: int = 0, console: Consol
             results["untrained"] = evaluate(_untrained(recipe, train.source), train, test)
         console.print(f"\n[bold]{name}[/bold]")
         run(recipe, folder, overwrite=True, console=console, source=train.source)
-        results[name] = evaluate(load_encoder(folder), train, test)
+        results[name] = evaluate(read_encoder(folder).encoder, train, test)
     seconds = time.monotonic() - started
     _print_table(console, results)
     saved = {

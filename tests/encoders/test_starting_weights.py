@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from flexpredict import randomness
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.data.sources.opening import open_images
-from flexpredict.encoders.starting_weights import adopted, initial_weights, start_from
 from flexpredict.errors import UserError
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import timm
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.recipe_parser import make_recipe
+from flexpredict.training.starting_weights import adopted, initial_weights, start_from
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
 needs_reference = pytest.mark.skipif(not REFERENCE.is_dir(), reason="no reference vectors beside the repository")
@@ -190,7 +190,7 @@ def test_a_run_at_another_resolution_gets_positions_of_its_grid(tmp_path: Path) 
         pretrain("scenes:16,size=32", run, **{**RECIPE, "epochs": 1, "positions": {"kind": kind}})
         _, model = started(run, image_size="24x40", positions={"kind": kind}, data="scenes:16,size=40")
         with torch.no_grad():
-            expected = load_encoder(run)(pixels(24, 40))
+            expected = read_encoder(run).encoder(pixels(24, 40))
             torch.testing.assert_close(model.target_encoder.eval()(pixels(24, 40)), expected, **CLOSE)
 
 
@@ -218,7 +218,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         started(tmp_path / "run", model="vit_tiny_patch16_224", patch_size=4)
     with pytest.raises(UserError, match=r"do not fit the encoder of the recipe.*Leave model"):
         started(tmp_path / "run", model="vit_tiny_patch16_224", patch_size=4, model_options={"num_heads": 2})
-    with pytest.raises(UserError, match="nothing to start from"):
+    with pytest.raises(UserError, match="There is no encoder"):
         started(tmp_path / "nowhere")
 
 
@@ -244,7 +244,7 @@ def test_what_a_checkpoint_does_not_tell_can_be_said_after_its_name(tmp_path: Pa
     )
     plan, model = started(f"{tmp_path}/x.pth,heads=2,grid=2x8")
     assert plan.image_size == (16, 64) and model.context_encoder.vit.blocks[0].attn.num_heads == 2
-    with pytest.raises(UserError, match=r"'haeds=2'.*heads"):
+    with pytest.raises(UserError, match=r"'haeds' in .*haeds=2.*heads"):
         started(f"{tmp_path}/x.pth,haeds=2")
 
 

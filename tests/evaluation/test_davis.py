@@ -39,7 +39,7 @@ class PatchColours(FrozenEncoder):
             self.project.weight.copy_(torch.eye(48).view(48, 3, 4, 4)[:, :channels])
         self.shown, self.breaks_after = 0, breaks_after
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Layer]:
         self.shown += len(images)
         if self.breaks_after is not None and self.shown > self.breaks_after:
             raise KeyboardInterrupt

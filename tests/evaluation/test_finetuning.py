@@ -21,7 +21,8 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_source
 from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
-from flexpredict.encoders.libraries import HuggingFaceEncoder, TimmEncoder
+from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
+from flexpredict.encoders.timm_encoder import TimmEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning import Finetuning, finetune, load_classifier
 from flexpredict.evaluation.finetuning import loop as loop_module
@@ -473,10 +474,10 @@ def refused(out: Path, settings: Finetuning = SETTINGS, test: ImageSource | None
         ({"fraction": 0.01}, "leaves some of the 10 classes without an image. Use --fraction 0.05 or more"),
         ({"fraction": 1.5}, "fraction is 1.5; it must be more than 0 and at most 1"),
         ({"fraction": 0.05, "held_out": 0.5}, "classes have no training image once"),
-        ({"image_size": 36}, "--image_size 32"),
+        ({"image_size": 36}, "image_size=32"),
         ({"image_size": "32,64"}, "names several sizes"),
         ({"batch_size": 7}, "in pairs, as mixup needs them. Use --batch_size 8"),
-        ({"pooling": "class"}, "Use --pooling mean"),
+        ({"pooling": "class"}, "Use pooling=mean"),
         ({"image_list": "nowhere.txt"}, "nowhere.txt cannot be read"),
         ({"layer_decay": 0.0}, "layer_decay is 0.0; it must be more than 0 and at most 1"),
     ],

@@ -275,7 +275,7 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
         (["--image_size", "33"], "Images of 33x33 cannot be cut into the 4x4 patches"),
         (["--image_size", "32,64"], "image_size is 32,64; images are all shown at one size"),
         (["--layers", "9"], "last 9 layers"),
-        (["--pooling", "class"], "class token was asked of"),
+        (["--pooling", "class"], "needs a class token"),
         (["--devices", "two"], "devices is 'two'"),
         (["--table", "foreign.csv"], "foreign.csv is not a table of results"),
         (["--out", "foreign.csv"], "--out foreign.csv is a file"),

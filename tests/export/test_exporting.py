@@ -16,7 +16,8 @@ from torch import Tensor
 
 from flexpredict.commands.export import run as run_command
 from flexpredict.encoders.checkpoints.predictors import published_predictor
-from flexpredict.encoders.frozen import ViTEncoder, open_encoder
+from flexpredict.encoders.opening import open_encoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.export import export, onnx_file, verification
 from flexpredict.export.format import outputs_of
@@ -98,7 +99,7 @@ def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, std: tuple[float,
 @torch.no_grad()
 def same(encoder: ViTEncoder, tokens: Tensor, pooled: Tensor, size: tuple[int, int] = (32, 32)) -> None:
     """tokens: of the last layer, prefix tokens first."""
-    (layer,) = encoder.layers(pictures(size=size))
+    (layer,) = encoder.tokens(pictures(size=size))
     close = {"atol": 1e-5, "rtol": 1e-5}
     torch.testing.assert_close(tokens[:, -layer.patches.shape[1] :], layer.patches, **close)
     torch.testing.assert_close(pooled, encoder.pooled(pictures(size=size)), **close)
@@ -425,7 +426,7 @@ def test_features_that_are_not_numbers_do_not_pass() -> None:
         (
             "hf",
             BEIT | {"image_size": (32, 48)},
-            "BeitModel, which .* not square .* use --format onnx or torch-export",
+            "BeitModel, which .* not square .* use format=onnx or torch-export",
         ),
         ("hf", BEIT | {"options": {"scale_mlp": True}}, "BeitModel, which has no place for blocks.mlp.norm"),
         ("timm", BEIT | {"image_size": (32, 48)}, "timm's Beit, which .* not square"),
@@ -453,16 +454,16 @@ def test_an_encoder_that_does_not_say_how_it_was_built_is_refused_for_timm(tmp_p
 def test_places_that_hold_something_are_left_alone(tmp_path: Path) -> None:
     folder, file = tmp_path / "x", tmp_path / "x.pt2"
     export(small(), "timm", folder)
-    with pytest.raises(UserError, match=r"exists already\. Replace it with --overwrite"):
+    with pytest.raises(UserError, match=r"exists already\. Replace it with overwrite=true"):
         export(small(), "timm", folder)
-    export(small(), "timm", folder, overwrite=True, licence="mit")
+    export(small(), "timm", folder, overwrite=True, license="mit")
     assert "license: mit" in (folder / "README.md").read_text()
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=r"notes\.txt"):
         export(small(), "timm", folder, overwrite=True)
-    with pytest.raises(UserError, match=r"ends in .pt2. Use --out .*x/encoder.pt2"):
+    with pytest.raises(UserError, match=r"ends in .pt2. Use out=.*x/encoder.pt2"):
         export(small(), "torch-export", folder, overwrite=True)
-    with pytest.raises(UserError, match=r"Use --out .*model.onnx"):
+    with pytest.raises(UserError, match=r"Use out=.*model.onnx"):
         export(small(), "onnx", tmp_path / "model")
     file.write_text("mine")
     with pytest.raises(UserError, match=r"is a file\. Name a folder"):
@@ -551,7 +552,7 @@ def test_a_model_that_would_be_taken_for_another_is_refused(tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"As a plain vision transformer, .* would give other features"):
         export(encoder, "timm", tmp_path / "x")
     averaged = timm_encoder("vit_tiny_patch16_224", **SMALL, patch_size=8, global_pool="avg")
-    with pytest.raises(UserError, match=r"not built as the vision transformers here are: norm\.weight is not in it"):
+    with pytest.raises(UserError, match=r"not built as the vision transformers here are: norm\.weight is missing"):
         export(averaged, "timm", tmp_path / "x")
     saved_model(tmp_path / "clip", "clip")
     with pytest.raises(UserError, match=r"CLIPVisionModel .* not a plain vision transformer"):

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from test_exporting import BEIT, KINDS, RELATIVE, small
 from tiny import RECIPE, write_pictures
 
-from flexpredict.encoders.frozen import open_encoder
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.evaluation.results import Result, write_result
 from flexpredict.export import export
 from flexpredict.pretraining import pretrain
@@ -60,7 +60,7 @@ def test_code_in_the_card_gives_the_features_of_the_encoder(
     image = ImageOps.fit(Image.open("photo.jpg"), (32, 32), Image.Resampling.BICUBIC)
     images = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
     with torch.no_grad():
-        (layer,) = encoder.layers(images)
+        (layer,) = encoder.tokens(images)
         pooled = encoder.pooled(images)
     # The processor of transformers resizes by torch, whose rounding of a pixel is not PIL's (measured: 0.003);
     # bilinear in place of bicubic would make 0.04, colours or sides swapped more than 3.
@@ -69,9 +69,9 @@ def test_code_in_the_card_gives_the_features_of_the_encoder(
     torch.testing.assert_close(torch.as_tensor(found["pooled"]), pooled, **close)
 
 
-def test_front_matter_names_the_library_and_the_licence_only_if_there_is_one(tmp_path: Path, run: Path) -> None:
+def test_front_matter_names_the_library_and_the_license_only_if_there_is_one(tmp_path: Path, run: Path) -> None:
     encoder = open_encoder(run)
-    said = yaml.safe_load(card_of(encoder, "timm", tmp_path, licence="Apache-2.0").split("---\n")[1])
+    said = yaml.safe_load(card_of(encoder, "timm", tmp_path, license="Apache-2.0").split("---\n")[1])
     assert said["library_name"] == "timm" and said["license"] == "apache-2.0"
     assert said["pipeline_tag"] == "image-feature-extraction"
     assert {"ijepa", "stochastic-positions"} <= set(said["tags"])

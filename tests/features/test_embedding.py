@@ -335,8 +335,8 @@ def test_a_part_has_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -
 class OwnWay(MeanColour):
     """Pools in a way of its own, like some of timm's models."""
 
-    def pooled(self, images: Tensor, count: int = 1, pooling: Any = None) -> Tensor:
-        return self.layers(images)[0].patches.amax(dim=1)
+    def _pooled(self, pixels: Tensor, count: int, pooling: Any, layers: Any = None) -> Tensor:
+        return self._tokens(pixels, count)[0].patches.amax(dim=1)
 
 
 class TwoGrids(MeanColour):
@@ -346,8 +346,8 @@ class TwoGrids(MeanColour):
         super().__init__()
         self.depth = 2
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        last = super()._layers(images, 1)[0]
+    def _tokens(self, images: Tensor, count: int) -> list[Layer]:
+        last = super()._tokens(images, 1)[0]
         return [Layer(last.patches[:, :4], None), last][-count:]
 
 

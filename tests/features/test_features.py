@@ -43,7 +43,7 @@ class MeanColour(FrozenEncoder):
         self.seen = 0
         self.fails_after = 10**9
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Layer]:
         self.seen += len(images)
         if self.seen > self.fails_after:
             raise KeyboardInterrupt

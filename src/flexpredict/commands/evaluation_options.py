@@ -126,7 +126,7 @@ def single_size(options: Namespace) -> tuple[int, int] | None:
 def introduce(encoder: FrozenEncoder, console: Console) -> None:
     """Say what was found."""
     console.print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}", highlight=False, markup=False)
-    for line in encoder.found:
+    for line in encoder.details:
         console.print(f"  {line}", highlight=False, markup=False)
 
 

@@ -89,7 +89,7 @@ class ImageFacts:
 
 
 def decode(
-    encoded: Encoded,
+    encoded: Encoded | Image.Image,
     name: str,
     image_size: tuple[int, int],
     choose_box: Callable[[int, int], Box],
@@ -148,14 +148,16 @@ def upright(encoded: Encoded, name: str, shorter_side: int | None = None) -> Ima
 
 
 @contextmanager
-def _opened(encoded: Encoded, name: str) -> Iterator[Image.Image]:
+def _opened(encoded: Encoded | Image.Image, name: str) -> Iterator[Image.Image]:
     """The image before its pixels are decoded. Whatever goes wrong with it until it is closed is its own fault."""
     # `warnings.catch_warnings` would do, but of two threads one then undoes the filters of the other.
     if tuple(warnings.filters[:1]) != (_SILENCE,):
         warnings.filterwarnings("ignore", module=_SILENCE[3].pattern)
     # Decoders meet arbitrary bytes here, and raise nearly every kind of exception over them.
     try:
-        if isinstance(encoded, np.ndarray):
+        if isinstance(encoded, Image.Image):
+            yield encoded.copy()  # decoding at a fraction of the size would change the caller's image
+        elif isinstance(encoded, np.ndarray):
             yield _from_array(encoded)
         else:
             with _file(encoded) as file, _identified(file) as image:

@@ -2,15 +2,17 @@
 
 from collections.abc import Collection
 
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 
 _BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 
 
 def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[str] = ()) -> None:
-    """Refuse an encoder that has other weights than I-JEPA's architecture and the optional ones (names within a
-    block are said without its number). kind: whose architecture it is, in words."""
+    """Refuse an encoder that has other weights than those of I-JEPA's architecture and the optional ones.
+
+    kind: the architecture of the format, in words; optional: names, those within a block without its number.
+    """
     needed = {"pos_embed", *_pair("patch_embed.proj"), *_pair("norm")}
     needed |= {f"blocks.{name}" for layer in _BLOCK for name in _pair(layer)}
     found = {_without_number(name) for name in encoder.encoder.vit.state_dict()}
@@ -19,7 +21,7 @@ def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[st
         words = [f"has no place for {', '.join(unknown)}"] if unknown else []
         words += [f"needs {', '.join(missing)}, which it lacks"] if missing else []
         raise UserError(
-            f"{encoder.what} cannot be exported for {kind}, which {' and '.join(words)}. Use --format timm, onnx or "
+            f"{encoder.what} cannot be exported for {kind}, which {' and '.join(words)}. Use format=timm, onnx or "
             "torch-export."
         )
 
@@ -27,13 +29,13 @@ def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[st
 def refuse_rectangles(encoder: ViTEncoder, kind: str, formats: str) -> None:
     """Refuse images that are not square, for a library that resizes their positions although they fit.
 
-    kind: whose architecture it is, in words; formats: that are left.
+    kind: the architecture of the format, in words; formats: that remain.
     """
     height, width = encoder.image_size
     if height != width:
         raise UserError(
             f"{encoder.what} would be {kind}, which resizes the positions of images that are not square ({height}x"
-            f"{width}) as if they were. Give a square --image_size, or use --format {formats}."
+            f"{width}) as if they were. Give a square image_size, or use format={formats}."
         )
 
 

@@ -11,43 +11,43 @@ from flexpredict.export.markdown import table
 
 @dataclass(frozen=True)
 class Measured:
-    """Results of this encoder, and how many had its name but other weights."""
+    """Results of this encoder, and the number of those that had its name but other weights."""
 
     results: tuple[dict[str, Any], ...] = ()
     of_other_weights: int = 0
 
 
 def collect_results(name: str, fingerprint: str, place: Path | None) -> Measured:
-    """From JSON files that evaluations wrote, in a folder and below it, or one file.
+    """Results in JSON files that evaluations wrote: one file, or all in a folder and below it.
 
     name: by which the encoder was opened; fingerprint: of its weights.
     """
     if place is None:
         return Measured()
     if not place.exists():
-        raise UserError(f"There are no results at {place}. Name the folder that the evaluations wrote to, or none.")
+        raise UserError(
+            f"results={place} does not exist. Name the folder that the evaluations wrote to, or leave it out."
+        )
     found: list[dict[str, Any]] = []
     others = 0
     for file in sorted(place.rglob("*.json")) if place.is_dir() else [place]:
         result = _read(file)
         if result is None:
             if file == place:
-                raise UserError(f"{file} is not a result of an evaluation. Name one, or a folder of them.")
+                raise UserError(f"results={file} is not a result of an evaluation. Name one, or a folder of them.")
             continue
         # A name is not enough: training may have gone on since, and the context encoder has the same one.
-        said = result["protocol"].get("fingerprint")
-        if said == fingerprint:
+        measured_on = result["protocol"].get("fingerprint")
+        same_name = result["protocol"].get("encoder") == name
+        if measured_on == fingerprint or (same_name and measured_on is None):
             found.append(result)
-        elif result["protocol"].get("encoder") == name:
-            if said is None:
-                found.append(result)
-            else:
-                others += 1
+        elif same_name:
+            others += 1
     return Measured(tuple(found), others)
 
 
 def results_table(measured: Measured) -> str:
-    """As Markdown."""
+    """The results as a Markdown table."""
     if not measured.results:
         return "No results were given."
     rows = [

@@ -7,9 +7,10 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.export.architecture import refuse_other_weights, refuse_rectangles
+from flexpredict.export.card_code import pooling_code, quoted
 from flexpredict.export.format import (
     Format,
     Outputs,
@@ -18,11 +19,10 @@ from flexpredict.export.format import (
     heads_of,
     is_relative,
     norm_eps,
-    pooled_tokens,
-    pooling_code,
-    quoted,
+    outputs_of_tokens,
 )
 from flexpredict.export.hugging_face_weights import architecture, is_dinov2, optional_weights, renamed_weights
+from flexpredict.runs.run_folder import RunFolder
 
 _FILES = ("config.json", "model.safetensors", "preprocessor_config.json")
 _TYPES = {
@@ -38,7 +38,7 @@ def _check(encoder: ViTEncoder) -> None:
     try:
         import transformers  # noqa: F401
     except ImportError as error:
-        raise UserError("--format hf needs the transformers library: pip install transformers.") from error
+        raise UserError("format=hf needs the transformers library: pip install transformers.") from error
     name = architecture(encoder)
     refuse_other_weights(encoder, f"transformers' {name}", optional_weights(encoder))
     _activation(encoder)
@@ -48,12 +48,12 @@ def _check(encoder: ViTEncoder) -> None:
         refuse_rectangles(encoder, f"a {name}", "timm, onnx or torch-export")
     if is_dinov2(name) and _hidden(encoder) % encoder.dim:
         raise UserError(
-            f"{encoder.what} would be a {name}, whose MLP is a whole multiple as wide as its features; this one has "
-            f"{_hidden(encoder)} for {encoder.dim}. Use --format timm, onnx or torch-export."
+            f"{encoder.what} would be a {name}, whose MLP must be a whole multiple of its width; this one has "
+            f"{_hidden(encoder)} for {encoder.dim}. Use format=timm, onnx or torch-export."
         )
 
 
-def _write(encoder: ViTEncoder, folder: Path, run: Path | None) -> tuple[str, ...]:
+def _write(encoder: ViTEncoder, folder: Path, run: RunFolder | None) -> tuple[str, ...]:
     name, (height, width) = architecture(encoder), encoder.image_size
     processor = {
         "image_processor_type": "ViTImageProcessor",
@@ -118,8 +118,8 @@ def _activation(encoder: ViTEncoder) -> str:
     known = {"GELU": "gelu", "GELUTanh": "gelu_pytorch_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu"}
     if name not in known:
         raise UserError(
-            f"{encoder.what} has the activation {name}, for which no name of transformers is known here. Use "
-            "--format timm, onnx or torch-export."
+            f"{encoder.what} has the activation {name}, whose name in transformers is not known here. Use "
+            "format=timm, onnx or torch-export."
         )
     return known[name]
 
@@ -136,23 +136,23 @@ def _read(encoder: ViTEncoder, folder: Path) -> Reader:
     transformers.utils.logging.disable_progress_bar()
     name = architecture(encoder)
     model, loaded = getattr(transformers, name).from_pretrained(folder, output_loading_info=True, **_unpooled(name))
-    strangers = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in loaded[kind]]
-    if strangers:
+    wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in loaded[kind]]
+    if wrong:
         raise UserError(
-            f"transformers {transformers.__version__} does not read {name} as it was written: {strangers[0]} is "
-            "not where it looks. Nothing was written; use --format timm, or another version of transformers."
+            f"transformers {transformers.__version__} does not read {name} as it was written: it does not expect "
+            f"{wrong[0]}. Nothing was kept; use format=timm, or another version of transformers."
         )
     processor = transformers.AutoImageProcessor.from_pretrained(folder)
 
     def outputs(images: Tensor) -> Outputs:
         prepared = processor(list(images), do_resize=False, return_tensors="pt")
-        return pooled_tokens(encoder, model.eval()(**prepared).last_hidden_state)
+        return outputs_of_tokens(encoder, model.eval()(**prepared).last_hidden_state)
 
     return outputs
 
 
 def _unpooled(name: str) -> dict[str, bool]:
-    """The pooler of these would have random weights."""
+    """Arguments that leave out the pooler, whose weights would be random."""
     return {} if is_dinov2(name) else {"add_pooling_layer": False}
 
 

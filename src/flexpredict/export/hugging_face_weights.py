@@ -6,7 +6,7 @@ All transformers since 4.50 read files with these names; version 5 renames them 
 import torch
 from torch import Tensor
 
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.export.format import is_relative, weights_of
 
@@ -20,8 +20,6 @@ _OF_VIT = {
     "mlp.fc2": "output.dense",
 }
 _OF_DINOV2 = {name: name for name in _OF_VIT} | {"attn.proj": "attention.output.dense"}
-
-
 _TABLE = "relative_position_bias_table"
 _OPTIONAL = ("cls_token", "reg_token", "blocks.attn.qkv.bias", "blocks.ls1.gamma", "blocks.ls2.gamma")
 _OPTIONAL_OF_BEIT = (
@@ -32,21 +30,21 @@ _OPTIONAL_OF_BEIT = (
 
 
 def optional_weights(encoder: ViTEncoder) -> tuple[str, ...]:
-    """That its class has a place for, besides those that all have; see `refuse_other_weights`."""
+    """Weights that its class may have besides those that all have; see `refuse_other_weights`."""
     return _OPTIONAL_OF_BEIT if is_relative(encoder) else _OPTIONAL
 
 
 def architecture(encoder: ViTEncoder) -> str:
-    """The name of its class."""
+    """The name of its class in transformers."""
     if is_relative(encoder):
-        return "BeitModel"  # which data2vec-vision's is a copy of
+        return "BeitModel"  # data2vec-vision's is a copy of it
     vit = encoder.encoder.vit
     scaled = any(name.endswith("ls1.gamma") for name in vit.state_dict())
     if vit.cls_token is None and (vit.reg_token is not None or scaled):
         has = "registers" if vit.reg_token is not None else "layer scales"
         raise UserError(
             f"{encoder.what} has {has} and no class token, and no model of transformers is built like that. Use "
-            "--format timm, onnx or torch-export."
+            "format=timm, onnx or torch-export."
         )
     if vit.cls_token is None:
         return "IJepaModel"
@@ -60,6 +58,7 @@ def is_dinov2(name: str) -> bool:
 
 
 def renamed_weights(encoder: ViTEncoder) -> dict[str, Tensor]:
+    """Its weights under the names of transformers."""
     weights, of_dinov2 = weights_of(encoder), is_dinov2(architecture(encoder))
     result = _embeddings(encoder, weights)
     layers = {"patch_embed.proj": "embeddings.patch_embeddings.projection", "norm": "layernorm"}
@@ -89,10 +88,10 @@ def renamed_weights(encoder: ViTEncoder) -> dict[str, Tensor]:
 
 
 def _of_beit(weights: dict[str, Tensor], ours: str, theirs: str, dim: int) -> dict[str, Tensor]:
-    """What a block of BEiT's kind has of its own: layer scales, no bias of keys, a table."""
+    """What only a BEiT's block has: layer scales, no bias of keys, a table."""
     result = {}
     for part in ("query", "value"):
-        bias = weights.get(f"{ours}.attn.{part[0]}_bias", torch.zeros(dim))  # there is always one there
+        bias = weights.get(f"{ours}.attn.{part[0]}_bias", torch.zeros(dim))  # transformers always has one
         result[f"{theirs}.attention.attention.{part}.bias"] = bias
     others = {f"{ours}.gamma_{number}": f"{theirs}.lambda_{number}" for number in (1, 2)}
     others[f"{ours}.attn.{_TABLE}"] = f"{theirs}.attention.attention.relative_position_bias.{_TABLE}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The last column is for numbers where its name is the word "value"."""
+    """Columns named "value" are aligned to the right."""
     rules = ["---:" if name == "value" else "---" for name in header]
     return "\n".join([_row(header), f"|{'|'.join(rules)}|", *map(_row, rows)])
 

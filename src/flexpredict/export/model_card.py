@@ -1,18 +1,18 @@
 """The README.md of an exported encoder: what it is, how to use it, where it came from, what was measured."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from flexpredict import __version__
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.export.card_results import Measured, results_table
 from flexpredict.export.format import Format, heads_of, norm_eps
 from flexpredict.export.markdown import code, table
 from flexpredict.export.verification import Difference
 from flexpredict.report.run_record import Run, read_run
+from flexpredict.runs.run_folder import RunFolder
 
 _CITATION = """\
 @inproceedings{bar2024stochastic,
@@ -33,45 +33,45 @@ def model_card(
     fingerprint: str,
     difference: Difference,
     notes: tuple[str, ...] = (),
-    run: Path | None = None,
+    run: RunFolder | None = None,
     measured: Measured | None = None,
-    licence: str | None = None,
+    license: str | None = None,
 ) -> str:
-    """As Markdown with YAML front matter. It says what is known and no more.
+    """The card as Markdown with YAML front matter. It says what is known and no more.
 
     Args:
-        name: of the exported file or folder, as code next to it would say it.
+        name: of the exported file or folder.
         fingerprint: of what was exported.
         difference: between original and exported features.
-        notes: what there is to say about the file, a sentence each.
-        run: folder of the run that trained it.
+        notes: about the export, a sentence each.
+        run: that trained it.
         measured: results of this encoder.
-        licence: of the weights.
+        license: of the weights.
     """
-    record = None if run is None else read_run(run)
+    record = None if run is None else read_run(run.path)
     sections = {
         "What it is": table(("", ""), _facts(encoder).items()),
         "How to use it": _usage(encoder, kind, name, notes),
         "Data and recipe": _recipe(record, run),
         "Results": results_table(measured or Measured()),
-        "Licence": licence or "Not stated.",
+        "License": license or "Not stated.",
         "Where it came from": _source(encoder, fingerprint, difference),
     }
     if not encoder.name.startswith(("timm:", "hf:")):
         sections["Citation"] = "flexpredict implements the method of\n\n" + code("bibtex", _CITATION)
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
-    return f"{_front_matter(kind, record, licence)}\n# {name}\n\n{_summary(encoder)}\n\n{body}\n"
+    return f"{_front_matter(kind, record, license)}\n# {name}\n\n{_summary(encoder)}\n\n{body}\n"
 
 
-def _front_matter(kind: Format, record: Run | None, licence: str | None) -> str:
+def _front_matter(kind: Format, record: Run | None, license: str | None) -> str:
     tags = ["vision-transformer", "feature-extraction"]
     if record is not None:
-        tags += ["self-supervised-learning", str(record.config.get("method", "ijepa"))]
-        if record.config.get("positions", {}).get("kind") == "stochastic":
+        tags += ["self-supervised-learning", str(record.config["method"])]
+        if record.config["positions"]["kind"] == "stochastic":
             tags.append("stochastic-positions")
     facts: dict[str, Any] = {"library_name": kind.library, "pipeline_tag": "image-feature-extraction", "tags": tags}
-    if licence:
-        facts["license"] = licence.lower()
+    if license:
+        facts["license"] = license.lower()
     return f"---\n{yaml.safe_dump(facts, sort_keys=False)}---\n"
 
 
@@ -96,7 +96,7 @@ def _facts(encoder: ViTEncoder) -> dict[str, str]:
         **built,
         "size": f"{encoder.depth} blocks, {encoder.dim} features, {heads_of(encoder)} heads",
         "parameters": f"{parameters:,} (positions included)",
-        "images": f"{height}x{width} pixels, mean {list(encoder.mean)}, deviation {list(encoder.std)}",
+        "images": f"{height}x{width} pixels, mean {list(encoder.mean)}, standard deviation {list(encoder.std)}",
         "patches": f"{encoder.patch_size[0]}x{encoder.patch_size[1]} pixels, {encoder.encoder.grid[0]}x"
         f"{encoder.encoder.grid[1]} of them",
         "positions": _positions(encoder),
@@ -108,7 +108,7 @@ def _facts(encoder: ViTEncoder) -> dict[str, str]:
 
 def _positions(encoder: ViTEncoder) -> str:
     words = {"sincos": "sines and cosines, fixed", "learned": "learned", "relative": "relative, learned"}
-    # Those of BEiT's kind may have learned ones besides.
+    # A BEiT may have learned ones besides.
     both = encoder.encoder.positions == "relative" and encoder.encoder.vit.pos_embed is not None
     return words[encoder.encoder.positions] + (", and learned ones of the patches" if both else "")
 
@@ -117,7 +117,7 @@ def _usage(encoder: ViTEncoder, kind: Format, name: str, notes: tuple[str, ...])
     return "\n\n".join([code("python", kind.usage(encoder, name)), *notes])
 
 
-def _recipe(record: Run | None, run: Path | None) -> str:
+def _recipe(record: Run | None, run: RunFolder | None) -> str:
     if record is None or run is None:
         return "Not known: the encoder was exported without the run that trained it."
     environment, config = record.environment, record.config
@@ -134,9 +134,9 @@ def _recipe(record: Run | None, run: Path | None) -> str:
     return f"{known}\n\nAll settings:\n\n{code('yaml', settings)}"
 
 
-def _images(run: Path) -> str:
+def _images(run: RunFolder) -> str:
     try:
-        content = json.loads((run / "data.json").read_text(encoding="utf-8"))
+        content = json.loads(run.data.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
     count = content.get("images") if isinstance(content, dict) else None
@@ -149,7 +149,7 @@ def _source(encoder: ViTEncoder, fingerprint: str, difference: Difference) -> st
         f"between the features of the original and of this export was {difference}.",
         f"Fingerprint of what it was made from: `{fingerprint}`.",
     ]
-    return "\n\n".join([*lines, *encoder.found])
+    return "\n\n".join([*lines, *encoder.details])
 
 
 def _words(value: Any) -> str:

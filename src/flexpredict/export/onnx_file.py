@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export.format import Format, Outputs, Reader, pixels_code, quoted, weights_of
-from flexpredict.export.traced import OUTPUTS, facts, normalised, trace
+from flexpredict.export.card_code import code_with_pixels, quoted
+from flexpredict.export.format import Format, Outputs, Reader, weights_of
+from flexpredict.export.traced import OUTPUTS, metadata, pixel_values, shapes_comment, trace
+from flexpredict.runs.run_folder import RunFolder
 
 _LARGEST = 2**31 - 2**20  # bytes of a protobuf message, with some room for the graph
 
@@ -23,48 +25,48 @@ def _check(encoder: ViTEncoder) -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UserError(
-            "--format onnx needs the onnx and onnxscript libraries: pip install 'flexpredict[onnx]'."
+            "format=onnx needs the onnx and onnxscript libraries: pip install 'flexpredict[onnx]'."
         ) from error
     size = sum(tensor.nbytes for tensor in weights_of(encoder).values())
     if size > _LARGEST:
         raise UserError(
             f"The weights of {encoder.what} take {size / 2**30:.1f} GiB, and one ONNX file holds no more than 2 GiB. "
-            "Use --format torch-export."
+            "Use format=torch-export."
         )
 
 
-def _write(encoder: ViTEncoder, path: Path, run: Path | None) -> tuple[str, ...]:
-    # The exporter takes attention apart into products and a softmax. What follows it must be laid out for those, and
-    # not for the kernel that torch would run: with a bias they differ.
+def _write(encoder: ViTEncoder, path: Path, run: RunFolder | None) -> tuple[str, ...]:
+    # The exporter takes attention apart into products and a softmax. What follows must have the memory layout of
+    # those, and not of the kernel that torch would run: with a bias they differ.
     with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-        warnings.simplefilter("ignore")  # of the exporter's own parts to each other
+        warnings.simplefilter("ignore")  # they are about the exporter's own code
         program = torch.onnx.export(
             trace(encoder), dynamo=True, input_names=["pixel_values"], output_names=list(OUTPUTS), verbose=False
         )
     assert program is not None
-    program.model.metadata_props.update(facts(encoder))
+    program.model.metadata_props.update(metadata(encoder))
     program.save(str(path), external_data=False)
     opset = program.model.opset_imports[""]
     runtime = "onnxruntime" if _has_runtime() else "onnx's reference evaluator (onnxruntime is not installed)"
     return (
         f"Opset {opset}; any number of images at a time, of {encoder.image_size[0]}x{encoder.image_size[1]} pixels.",
-        "Mean, deviation and image size are in its metadata (mean, std, image_size …), each a JSON text.",
+        "Mean, standard deviation and image size are in its metadata (mean, std, image_size …), as JSON.",
         f"Checked by {runtime}.",
     )
 
 
 def _read(encoder: ViTEncoder, path: Path) -> Reader:
-    run, told = _opened(path)
+    run, facts = _opened(path)
 
     def outputs(images: Tensor) -> Outputs:
-        found = run(None, {"pixel_values": normalised(images, told).numpy()})
+        found = run(None, {"pixel_values": pixel_values(images, facts).numpy()})
         return Outputs(*(torch.as_tensor(array) for array in found))
 
     return outputs
 
 
 def _opened(path: Path) -> tuple[Callable[..., list[Any]], dict[str, str]]:
-    """What runs the file, and its metadata."""
+    """A function that runs the file, and its metadata."""
     if _has_runtime():
         import onnxruntime
 
@@ -90,15 +92,10 @@ def _load(encoder: ViTEncoder, name: str) -> str:
 
 
 def _usage(encoder: ViTEncoder, name: str) -> str:
-    return f"""\
-import numpy as np
-import onnxruntime
-from PIL import Image, ImageOps
-
-{_load(encoder, name)}
-{pixels_code(encoder)}\
-patch_features, pooled = session.run(None, {{"pixel_values": pixel_values}})  # 1 N {encoder.dim}, 1 {encoder.dim}
-"""
+    features = 'patch_features, pooled = session.run(None, {"pixel_values": pixel_values})'
+    return code_with_pixels(
+        encoder, "import onnxruntime", _load(encoder, name), f"{features}  {shapes_comment(encoder)}"
+    )
 
 
 FORMAT = Format("onnx", (".onnx",), (), _check, _write, _read, _load, _usage)

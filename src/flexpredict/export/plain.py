@@ -1,67 +1,52 @@
-"""The plain vision transformer that an encoder opened by another library is, so that it can be handed on too."""
+"""The plain vision transformer inside an encoder that another library runs, so that it can be exported too."""
 
 from pathlib import Path
 
 from flexpredict.encoders.checkpoints.config_file import is_plain
-from flexpredict.encoders.checkpoints.finding import build
-from flexpredict.encoders.checkpoints.timm_models import found_in_timm
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder, open_encoder
-from flexpredict.encoders.libraries import HuggingFaceEncoder, TimmEncoder
+from flexpredict.encoders.checkpoints.reading import read_checkpoint
+from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.loaded_weights import LoadedWeights
+from flexpredict.encoders.timm_encoder import TimmEncoder
+from flexpredict.encoders.timm_weights import weights_of_timm
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.export.format import outputs_of
 from flexpredict.export.verification import verify
-from flexpredict.model.encoder import Encoder
 from flexpredict.model.timm_parts import VisionTransformer, timm
-from flexpredict.runs.encoder_file import EncoderSpec
 
 
-def plain(encoder: FrozenEncoder) -> ViTEncoder:
-    """The same encoder with its weights part by part; it has given the same features, or it is refused."""
+def plain(encoder: ImageEncoder) -> ViTEncoder:
+    """The same encoder with its weights part by part; refused unless it gives the same features."""
     if isinstance(encoder, ViTEncoder):
         return encoder
-    made = None
+    loaded = None
     if isinstance(encoder, TimmEncoder):
-        made = _of_timm(encoder)
+        loaded = _of_timm(encoder)
     elif isinstance(encoder, HuggingFaceEncoder):
-        made = _of_transformers(encoder)
-    if made is None:
+        loaded = _of_hugging_face(encoder)
+    if loaded is None:
         raise UserError(
             f"{encoder.what} is not a plain vision transformer whose weights are known here part by part, so it "
             "cannot be exported. Take it from the library that it came from."
         )
+    made = ViTEncoder.of(loaded, encoder.name, what=encoder.what, pooling=encoder.pooling)
     verify(made, lambda images: outputs_of(encoder, images), "a plain vision transformer")
     return made
 
 
-def _of_timm(encoder: TimmEncoder) -> ViTEncoder | None:
+def _of_timm(encoder: TimmEncoder) -> LoadedWeights | None:
     if type(encoder.model) not in (VisionTransformer, timm.models.beit.Beit):
         return None
-    found = found_in_timm(encoder.model, encoder.what, encoder.image_size)
-    return _like(encoder, build(found), found.spec, found.in_words())
+    return weights_of_timm(encoder.model, encoder.what, encoder.image_size)
 
 
-def _of_transformers(encoder: HuggingFaceEncoder) -> ViTEncoder | None:
-    """Of the files that it was read from, which are here by now."""
+def _of_hugging_face(encoder: HuggingFaceEncoder) -> LoadedWeights | None:
+    """From the files that transformers read it from."""
     from transformers.utils import cached_file
 
     try:
-        config = cached_file(encoder.model.name_or_path, "config.json")
+        folder = Path(cached_file(encoder.model.name_or_path, "config.json")).parent
     except OSError:  # it was not read from files
         return None
-    folder = Path(config).parent
-    opened = open_encoder(folder) if is_plain(folder) else None
-    return _like(encoder, opened.encoder, opened.spec, opened.found) if isinstance(opened, ViTEncoder) else None
-
-
-def _like(encoder: FrozenEncoder, inner: Encoder, spec: EncoderSpec | None, found: tuple[str, ...]) -> ViTEncoder:
-    """By the name that was asked for, with the same pixels and the same way to make one vector of an image."""
-    return ViTEncoder(
-        inner,
-        encoder.name,
-        encoder.what,
-        spec=spec,
-        found=found,
-        pooling=encoder.pooling,
-        mean=encoder.mean,
-        std=encoder.std,
-    ).eval()
+    return read_checkpoint(folder) if is_plain(folder) else None

@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.export.architecture import refuse_rectangles
+from flexpredict.export.card_code import pooling_code, quoted
 from flexpredict.export.format import (
     Format,
     Outputs,
@@ -19,28 +20,28 @@ from flexpredict.export.format import (
     has_final_norm,
     is_relative,
     norm_eps,
-    pooled_tokens,
-    pooling_code,
-    quoted,
+    normalized,
+    outputs_of_tokens,
     weights_of,
 )
 from flexpredict.model.timm_parts import timm
+from flexpredict.runs.run_folder import RunFolder
 
 
 def _check(encoder: ViTEncoder) -> None:
     if encoder.spec is None:
         raise UserError(
             f"{encoder.what} does not say from which timm model it was built, so timm could not build it again. "
-            "Use --format onnx or torch-export."
+            "Use format=onnx or torch-export."
         )
     if is_relative(encoder):
         refuse_rectangles(encoder, "timm's Beit", "onnx or torch-export")
 
 
-def _write(encoder: ViTEncoder, folder: Path, run: Path | None) -> tuple[str, ...]:
+def _write(encoder: ViTEncoder, folder: Path, run: RunFolder | None) -> tuple[str, ...]:
     spec, height, width = encoder.spec, *encoder.image_size
     assert spec is not None
-    # timm has no argument norm_eps. None leaves an argument as usual where the encoder is built, but not in a file.
+    # timm has no argument norm_eps. None is the default where the encoder is built, but not in a file.
     options = {name: value for name, value in spec.options.items() if name != "norm_eps" and value is not None}
     pooling = _global_pool(encoder)
     arguments: dict[str, Any] = {
@@ -78,7 +79,7 @@ def _write(encoder: ViTEncoder, folder: Path, run: Path | None) -> tuple[str, ..
     except TypeError as error:
         raise UserError(
             f"{encoder.what} was built with options that a config.json cannot hold ({spec.options}). Use "
-            "--format onnx or torch-export."
+            "format=onnx or torch-export."
         ) from error
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
     weights = weights_of(encoder)
@@ -89,7 +90,7 @@ def _write(encoder: ViTEncoder, folder: Path, run: Path | None) -> tuple[str, ..
 
 
 def _global_pool(encoder: ViTEncoder) -> str:
-    """timm's word for how the model pools. A Beit that averages has no final norm, and one that does not has it."""
+    """timm's word for how the model pools. Its Beit has a final norm if and only if it does not average."""
     if _lacks_norm(encoder):
         return "avg"
     if encoder.pooling == "class":
@@ -98,7 +99,7 @@ def _global_pool(encoder: ViTEncoder) -> str:
 
 
 def _lacks_norm(encoder: ViTEncoder) -> bool:
-    """Of BEiT's kind, and without a final norm: timm then has one in the head."""
+    """Whether it is a BEiT without a final norm: timm then has one in the head."""
     return is_relative(encoder) and not has_final_norm(encoder)
 
 
@@ -120,11 +121,10 @@ def _notes(encoder: ViTEncoder, folder: Path) -> tuple[str, ...]:
 def _read(encoder: ViTEncoder, folder: Path) -> Reader:
     model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     facts = timm.data.resolve_model_data_config(model)
-    mean, std = (torch.tensor(facts[name]).view(3, 1, 1) for name in ("mean", "std"))
 
     def outputs(images: Tensor) -> Outputs:
-        pixel_values = (images / 255 - mean) / std
-        found = pooled_tokens(encoder, model.forward_features(pixel_values))
+        pixel_values = normalized(images, facts["mean"], facts["std"])
+        found = outputs_of_tokens(encoder, model.forward_features(pixel_values))
         return Outputs(found.patches, model(pixel_values)) if _pools(encoder) else found
 
     return outputs

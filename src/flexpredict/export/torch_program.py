@@ -3,33 +3,30 @@
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from flexpredict.encoders.frozen import ViTEncoder
-from flexpredict.export.format import Format, Outputs, Reader, pixels_code, quoted
-from flexpredict.export.traced import facts, normalised, trace
+from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.export.card_code import code_with_pixels, quoted
+from flexpredict.export.format import Format, Outputs, Reader
+from flexpredict.export.traced import metadata, pixel_values, shapes_comment, trace
+from flexpredict.runs.run_folder import RunFolder
 
 
 def _check(encoder: ViTEncoder) -> None:
     """Anything can be traced."""
 
 
-def _write(encoder: ViTEncoder, path: Path, run: Path | None) -> tuple[str, ...]:
+def _write(encoder: ViTEncoder, path: Path, run: RunFolder | None) -> tuple[str, ...]:
     # Opened here: torch wants a name that ends in .pt2, and this one is temporary.
     with path.open("wb") as file:
-        torch.export.save(trace(encoder), file, extra_files=facts(encoder))
-    return ("Mean, deviation and image size are in it as extra files (mean, std, image_size …), each a JSON text.",)
+        torch.export.save(trace(encoder), file, extra_files=metadata(encoder))
+    return ("Mean, standard deviation and image size are in it as extra files (mean, std, image_size …), as JSON.",)
 
 
 def _read(encoder: ViTEncoder, path: Path) -> Reader:
-    told = dict.fromkeys(facts(encoder), "")
+    facts = dict.fromkeys(metadata(encoder), "")
     with path.open("rb") as file:
-        program = torch.export.load(file, extra_files=told).module()
-
-    def outputs(images: Tensor) -> Outputs:
-        return Outputs(*program(normalised(images, told)))
-
-    return outputs
+        program = torch.export.load(file, extra_files=facts).module()
+    return lambda images: Outputs(*program(pixel_values(images, facts)))
 
 
 def _load(encoder: ViTEncoder, name: str) -> str:
@@ -37,16 +34,10 @@ def _load(encoder: ViTEncoder, name: str) -> str:
 
 
 def _usage(encoder: ViTEncoder, name: str) -> str:
-    return f"""\
-import numpy as np
-import torch
-from PIL import Image, ImageOps
-
-{_load(encoder, name)}
-{pixels_code(encoder)}\
+    features = f"""\
 with torch.inference_mode():
-    patch_features, pooled = model(torch.from_numpy(pixel_values))  # 1 N {encoder.dim} and 1 {encoder.dim}
-"""
+    patch_features, pooled = model(torch.from_numpy(pixel_values))  {shapes_comment(encoder)}"""
+    return code_with_pixels(encoder, "import torch", _load(encoder, name), features)
 
 
 FORMAT = Format("pytorch", (".pt2",), (), _check, _write, _read, _load, _usage)

@@ -5,8 +5,8 @@ import json
 import torch
 from torch import Tensor, nn
 
-from flexpredict.encoders.frozen import ViTEncoder
-from flexpredict.export.format import pooled_tokens
+from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.export.format import normalized, outputs_of_tokens
 from flexpredict.export.verification import TRACED_IMAGES
 
 OUTPUTS = ("patch_features", "pooled")
@@ -20,8 +20,8 @@ def trace(encoder: ViTEncoder) -> torch.export.ExportedProgram:
         return torch.export.export(_Features(encoder).eval(), (example,), dynamic_shapes=shapes)
 
 
-def facts(encoder: ViTEncoder) -> dict[str, str]:
-    """What those who feed the program must know, as the JSON texts that such files can carry."""
+def metadata(encoder: ViTEncoder) -> dict[str, str]:
+    """What those who feed the program must know, as JSON texts, which such files can carry."""
     values = {
         "mean": encoder.mean,
         "std": encoder.std,
@@ -32,18 +32,22 @@ def facts(encoder: ViTEncoder) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in values.items()}
 
 
-def normalised(images: Tensor, facts: dict[str, str]) -> Tensor:
-    """images: B 3 H W uint8 -> pixel_values, by what a file says."""
-    mean, std = (torch.tensor(json.loads(facts[name])).view(3, 1, 1) for name in ("mean", "std"))
-    return (images / 255 - mean) / std
+def pixel_values(images: Tensor, metadata: dict[str, str]) -> Tensor:
+    """images: B 3 H W uint8, normalized as the metadata of a file says."""
+    return normalized(images, json.loads(metadata["mean"]), json.loads(metadata["std"]))
+
+
+def shapes_comment(encoder: ViTEncoder) -> str:
+    """For code in the model card."""
+    return f"# 1 N {encoder.dim} and 1 {encoder.dim}"
 
 
 class _Features(nn.Module):
     def __init__(self, encoder: ViTEncoder) -> None:
         super().__init__()
-        self.frozen = encoder
+        self.encoder = encoder
 
     def forward(self, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
-        (tokens,) = self.frozen.encoder.last_tokens(pixel_values)
-        patches, pooled = pooled_tokens(self.frozen, tokens)
+        (tokens,) = self.encoder.encoder.last_tokens(pixel_values)
+        patches, pooled = outputs_of_tokens(self.encoder, tokens)
         return patches, pooled

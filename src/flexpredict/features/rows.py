@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.encoders.frozen import FrozenEncoder, pool
+from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError
 from flexpredict.features.extraction import Extraction, require_finite
 from flexpredict.features.named_batches import NamedBatch
@@ -113,18 +113,13 @@ def _encoded(
     """images: B 3 H W -> B D, B P D. The layers stand side by side in both."""
     if not with_patches:
         return encoder.pooled(images, how.layers, how.pooling), None
-    layers = encoder.layers(images, how.layers)
-    if len({layer.patches.shape[1] for layer in layers}) > 1:
+    pooled, layers = encoder.pooled_and_layers(images, how.layers, how.pooling)
+    if len({patches.shape[1] for patches in layers}) > 1:
         raise UserError(
             f"The last {how.layers} layers of {encoder.what} have different numbers of patches, which cannot stand "
             "side by side. Use --layers 1, or leave --patches out."
         )
-    # An encoder that pools in a way of its own does so in a pass of its own.
-    if type(encoder).pooled is not FrozenEncoder.pooled:
-        pooled = encoder.pooled(images, how.layers, how.pooling)
-    else:
-        pooled = torch.cat([pool(layer, how.pooling or encoder.pooling, encoder.what) for layer in layers], dim=1)
-    return pooled, torch.cat([layer.patches for layer in layers], dim=2)
+    return pooled, torch.cat(layers, dim=2)
 
 
 def _stored(patches: Tensor, dtype: torch.dtype, encoder: FrozenEncoder, names: list[str]) -> Tensor:

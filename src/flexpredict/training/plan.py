@@ -87,7 +87,6 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     facts = model_facts(model, recipe.model_options)
     patch_size = recipe.patch_size or usual_patch_size(image_size, facts.patch_size)
     recipe = settle_method(recipe, facts)
-    assert recipe.encoder_positions
     for height, width in image_sizes:
         check_patches((height, width), patch_size)
         check_masking(recipe.masking, check_grid(recipe, (height // patch_size, width // patch_size)))
@@ -138,14 +137,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         warmup_steps=min(round(warmup * samples / batch_size), steps),
         lr=lr,
         workers=resolved.workers or 0,
-        encoder=EncoderSpec(
-            model=model,
-            image_size=image_size,
-            patch_size=patch_size,
-            positions=recipe.encoder_positions,
-            class_token=resolved.class_token,
-            options=recipe.model_options,
-        ),
+        encoder=EncoderSpec.of_config(dataclasses.asdict(resolved)),
     )
 
 

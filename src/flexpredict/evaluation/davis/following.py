@@ -42,7 +42,7 @@ def check_encoder(encoder: FrozenEncoder, size: tuple[int, int]) -> None:
     device = next(encoder.parameters()).device
     try:
         with torch.inference_mode():
-            patches = encoder.layers(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))[-1].patches
+            patches = encoder(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))
     except (RuntimeError, ValueError, AssertionError) as error:  # what the libraries below raise over shapes
         reason = in_a_line(error, 300)
         raise UserError(
@@ -63,7 +63,7 @@ def _features(encoder: FrozenEncoder, video: Video, size: tuple[int, int]) -> It
     for start in range(0, len(video.frames), at_once):
         numbers = range(start, min(start + at_once, len(video.frames)))
         images = torch.stack([video.frame(number, size) for number in numbers])
-        patches = encoder.layers(images.to(device))[-1].patches.float()
+        patches = encoder(images.to(device)).float()
         if not torch.isfinite(patches).all():
             raise UserError(
                 f"{encoder.what} gives NaN or infinity for frames of sequence {video.name} from "

@@ -62,6 +62,7 @@ class Classifier(nn.Module):
 
         Otherwise several ranks would wait for gradients that never come.
         """
+        self.encoder.requires_grad_()
         device = next(self.encoder.parameters()).device
         features = self.encoder.pooled(
             torch.zeros(1, 3, *self.image_size, dtype=torch.uint8, device=device), pooling=self.pooling

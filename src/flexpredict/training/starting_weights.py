@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
-from flexpredict.encoders.checkpoints.finding import Found, find
 from flexpredict.encoders.checkpoints.predictors import PublishedPredictor, published_predictor
-from flexpredict.encoders.checkpoints.timm_models import found_in_timm
-from flexpredict.encoders.libraries import open_timm
-from flexpredict.errors import UserError, did_you_mean, in_a_line
+from flexpredict.encoders.loaded_weights import LoadedWeights
+from flexpredict.encoders.names import understand
+from flexpredict.encoders.opening import load_weights
+from flexpredict.errors import UserError
 from flexpredict.model.timm_parts import resample_abs_pos_embed
-from flexpredict.runs.checkpoint import newest_checkpoint
-from flexpredict.runs.encoder_file import EncoderSpec, is_own, read_encoder
-from flexpredict.training.recipe import Recipe, parse_image_sizes
-from flexpredict.training.recipe_parser import read_yaml
+from flexpredict.runs.checkpoint import last_checkpoint, model_tensors
+from flexpredict.runs.encoder_file import EncoderSpec
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.training.recipe import Recipe
 
 _ENCODERS = ("context_encoder", "target_encoder")
 
@@ -32,8 +31,8 @@ class InitialWeights:
     Args:
         name: as it was asked for.
         spec: of the encoder.
-        context, target: weights of both encoders under timm's names; the same where there was but one.
-        rest: the other weights of the method (predictor, decoder) under the names of our model; none: they are new.
+        context, target: weights of both encoders under timm's names; the same where there was only one.
+        rest: the other weights of the method (predictor, decoder) under the names of our model; empty: they are new.
         settings: of a recipe, that these weights need.
         lines: what was found, in words.
     """
@@ -49,26 +48,16 @@ class InitialWeights:
 
 def initial_weights(recipe: Recipe) -> InitialWeights:
     """The weights that `recipe.init_from` names."""
-    name = recipe.init_from
-    assert name is not None
-    kind, colon, rest = name.partition(":")
-    if colon and kind == "timm":
-        return _foreign(_timm(name, rest), recipe)
-    path, options = (_downloaded(rest), {}) if colon and kind == "hf" else _with_options(name)
-    if not path.exists():
-        raise UserError(
-            f"There is nothing to start from at '{name}' (looked for in {Path.cwd()}). Give --init_from a run "
-            "folder, a checkpoint, timm:NAME or hf:NAME."
-        )
-    if path.is_dir() and (path / "checkpoints").is_dir():
-        return _run(path, recipe)
-    if is_own(path):
-        return _own_file(path, name)
-    return _foreign(find(path, **{"heads": recipe.model_options.get("num_heads"), **options}), recipe)
+    assert recipe.init_from is not None
+    name = understand(recipe.init_from)
+    if name.kind == "run" and last_checkpoint(RunFolder(name.path).checkpoints) is not None:
+        return _from_run(name.path, recipe)
+    heads = None if name.heads else recipe.model_options.get("num_heads")
+    return _from_encoder(load_weights(name, heads=heads), recipe)
 
 
 def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:
-    """The recipe with the architecture of the weights wherever it says nothing of its own."""
+    """The recipe with the architecture of the weights where it does not name one of its own."""
     spec = initial.spec
     if recipe.model is None:
         recipe = dataclasses.replace(
@@ -81,7 +70,7 @@ def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:
     elif "norm_eps" in spec.options:
         options = {"norm_eps": spec.options["norm_eps"], **recipe.model_options}
         recipe = dataclasses.replace(recipe, model_options=options)
-    if spec.positions != "sincos":  # sines and cosines may stay or be trained on, as the recipe likes
+    if spec.positions != "sincos":  # sines and cosines may stay fixed or be trained, as the recipe likes
         positions = recipe.encoder_positions or spec.positions
         recipe = dataclasses.replace(recipe, encoder_positions=positions)
     size = f"{spec.image_size[0]}x{spec.image_size[1]}"
@@ -99,7 +88,7 @@ def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:
 
 
 def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
-    """Give a new model these weights; what had to be said about it, in sentences."""
+    """Give a new model these weights. Returns what to tell the user, in sentences."""
     for part in _ENCODERS:
         encoder = getattr(model, part, None)
         if encoder is not None:
@@ -107,7 +96,7 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
             _load_encoder(encoder, tensors, initial)
     own = {name: tensor for name, tensor in model.state_dict().items() if name.split(".")[0] not in _ENCODERS}
     if not initial.rest:
-        return [f"The encoder alone is taken from there: the rest of the model ({len(own)} tensors) is new."]
+        return [f"Only the encoder is taken from there: the rest of the model ({len(own)} tensors) is new."]
     # Parameters that only some kinds of noise have are new where the weights come from another kind.
     optional = {name for name in own if ".stochastic." in name}
     rest = {name: _resized(tensor, own.get(name), model, initial) for name, tensor in initial.rest.items()}
@@ -127,41 +116,23 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
     return []
 
 
-def _with_options(name: str) -> tuple[Path, dict[str, Any]]:
-    """FILE,heads=12,grid=4x16: what a checkpoint does not tell."""
-    path = Path(name).expanduser()
-    file, *given = name.split(",")
-    if path.exists() or not given:
-        return path, {}
-    options: dict[str, Any] = {}
-    for option in given:
-        key, _, value = option.partition("=")
-        if key not in ("heads", "grid"):
-            near = did_you_mean(key, ("heads", "grid"))
-            raise UserError(f"'{option}' in --init_from {name} is not known.{near} Write FILE,heads=12,grid=4x16.")
-        options[key] = parse_image_sizes(value)[0]
-        if key == "heads":
-            options[key] = options[key][0]
-    return Path(file).expanduser(), options
-
-
 def _load_encoder(encoder: Any, tensors: dict[str, Tensor], initial: InitialWeights) -> None:
     _refuse_another_meaning(encoder, initial)
     if initial.spec.grid != encoder.grid:
-        # Built as it was, so that it can bring its positions to another grid itself.
+        # Built as it was, so that it can resize its positions itself.
         before = initial.spec.build()
-        _strictly(before, tensors, initial.name)
+        _load_strictly(before, tensors, initial.name)
         tensors = before.resized(encoder.grid).vit.state_dict()
-    _strictly(encoder, tensors, initial.name)
+    _load_strictly(encoder, tensors, initial.name)
 
 
 def _refuse_another_meaning(encoder: Any, initial: InitialWeights) -> None:
-    """What fits by its shapes and would still compute something else."""
+    """Refuse weights whose shapes fit, but which would compute something else."""
     spec = initial.spec
     if spec.positions != encoder.positions and spec.positions != "sincos":
         raise UserError(
-            f"{initial.name} has {spec.positions} positions, and the recipe asks for {encoder.positions} ones in the "
-            "encoder. Leave encoder_positions out."
+            f"{initial.name} has {spec.positions} positions, and the recipe asks for encoder_positions="
+            f"{encoder.positions}. Leave encoder_positions out."
         )
     heads = getattr(encoder.vit.blocks[0].attn, "num_heads", None)
     if heads is not None and spec.options.get("num_heads", heads) != heads:
@@ -171,7 +142,7 @@ def _refuse_another_meaning(encoder: Any, initial: InitialWeights) -> None:
         )
 
 
-def _strictly(encoder: Any, tensors: dict[str, Tensor], name: str) -> None:
+def _load_strictly(encoder: Any, tensors: dict[str, Tensor], name: str) -> None:
     try:
         encoder.vit.load_state_dict(tensors)
     except RuntimeError as error:
@@ -190,67 +161,48 @@ def _resized(tensor: Tensor, own: Tensor | None, model: Any, initial: InitialWei
     return resampled
 
 
-def _run(path: Path, recipe: Recipe) -> InitialWeights:
-    """The last checkpoint of a run, with the optimiser afresh."""
-    config = read_yaml(path / "config.yaml")
-    tensors = load_file(newest_checkpoint(path / "checkpoints") / "model.safetensors")
-
-    def below(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-    height, width = (int(side) for side in str(config["image_size"]).split(",")[0].split("x"))
-    learned = config["positions"]["kind"] == "learned"  # as runs were written before encoder_positions had a name
-    spec = EncoderSpec(
-        config["model"],
-        (height, width),
-        config["patch_size"],
-        config.get("encoder_positions") or ("learned" if learned else "sincos"),
-        config["class_token"],
-        config["model_options"],
-    )
-    context = below("context_encoder.vit.")
-    same = config.get("method", "ijepa") == recipe.method
-    rest = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _ENCODERS}
-    settings = {"predictor": config["predictor"], "convention": config["positions"].get("convention")}
-    return InitialWeights(
+def _from_run(path: Path, recipe: Recipe) -> InitialWeights:
+    """The last checkpoint of a run, with a new optimizer."""
+    folder = RunFolder(path)
+    checkpoint, config = last_checkpoint(folder.checkpoints), folder.load_config()
+    assert checkpoint is not None
+    context = model_tensors(checkpoint, "context_encoder.vit.")
+    initial = InitialWeights(
         str(path),
-        spec,
+        EncoderSpec.of_config(config),
         context,
-        below("target_encoder.vit.") or context,
-        rest if same else {},
-        settings if same else {},
+        model_tensors(checkpoint, "target_encoder.vit.") or context,
     )
+    if config["method"] == recipe.method:
+        tensors = model_tensors(checkpoint)
+        initial.rest = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _ENCODERS}
+        initial.settings = {"predictor": config["predictor"], "convention": config["positions"]["convention"]}
+    return initial
 
 
-def _own_file(path: Path, name: str) -> InitialWeights:
-    encoder, spec, _ = read_encoder(path)
-    tensors = dict(encoder.vit.state_dict())
-    return InitialWeights(name, spec, tensors, tensors)
-
-
-def _foreign(found: Found, recipe: Recipe) -> InitialWeights:
+def _from_encoder(loaded: LoadedWeights, recipe: Recipe) -> InitialWeights:
+    """An encoder, and the predictor beside it if that is of the recipe's method."""
     name = recipe.init_from or ""
-    predictor = published_predictor(found.everything, found.spec.grid, name, found.decoder_heads)
+    predictor = published_predictor(loaded.everything, loaded.spec.grid, name, loaded.decoder_heads)
     if predictor is not None and predictor.method != recipe.method:
         predictor = None
-    heads = found.spec.options["num_heads"]
     return InitialWeights(
         name,
-        found.spec,
-        _for_our_pixels(found.context or found.tensors, found),
-        _for_our_pixels(found.tensors, found),
+        loaded.spec,
+        _for_our_pixels(loaded.context or loaded.tensors, loaded),
+        _for_our_pixels(loaded.tensors, loaded),
         _rest(predictor, recipe) if predictor else {},
-        _settings(predictor, heads) if predictor else {},
-        (f"{found.format}: {found.architecture()}", _taken(found, predictor), *found.notes),
+        _settings(predictor, loaded.spec.options["num_heads"]) if predictor else {},
+        (f"{loaded.format or 'flexpredict'}: {loaded.architecture()}", _taken(loaded, predictor), *loaded.notes),
     )
 
 
-def _taken(found: Found, predictor: PublishedPredictor | None) -> str:
-    parts = "context and target encoder" if found.context else f"{found.which} (as context and target encoder)"
+def _taken(loaded: LoadedWeights, predictor: PublishedPredictor | None) -> str:
+    parts = "context and target encoder" if loaded.context else f"{loaded.role} (as context and target encoder)"
     if predictor is not None:
         what = "decoder" if predictor.method == "mae" else "predictor"
-        released = ", A's bias with the noise as in the released code" if predictor.convention == "released" else ""
-        parts += f", {what} of {predictor.depth} layers of {predictor.dim}{released}"
+        parts += f", {what} of {predictor.depth} layers of {predictor.dim}"
+        parts += ", A's bias added to the noise as in the released code" if predictor.convention == "released" else ""
     return f"Taken: {parts}"
 
 
@@ -268,43 +220,22 @@ def _settings(predictor: PublishedPredictor, heads: int) -> dict[str, Any]:
     return {"predictor": sizes, "convention": predictor.convention}
 
 
-def _for_our_pixels(tensors: dict[str, Tensor], found: Found) -> dict[str, Tensor]:
-    """Pixels are normalised by ImageNet's statistics here. Others are put into the embedding of patches: the same."""
-    if (found.mean, found.std) == (MEAN, STD):
+def _for_our_pixels(tensors: dict[str, Tensor], loaded: LoadedWeights) -> dict[str, Tensor]:
+    """Training normalizes by ImageNet's statistics; those of others are put into the patch embedding: it is exact."""
+    if (loaded.mean, loaded.std) == (MEAN, STD):
         return tensors
     weight, bias = tensors["patch_embed.proj.weight"], tensors.get("patch_embed.proj.bias")
     if bias is None:
         raise UserError(
-            f"{found.format} was trained with mean {found.mean} and deviation {found.std} of the pixels, and has no "
-            "bias in its embedding of patches that could take up the difference to ImageNet's. It can be evaluated, "
-            "but not trained further."
+            f"{loaded.format} was trained on pixels of mean {loaded.mean} and standard deviation {loaded.std}, and "
+            "has no bias in its embedding of patches to make up for the difference to ImageNet's. It can be "
+            "evaluated, but not trained further."
         )
-    theirs = torch.tensor(found.std).view(1, 3, 1, 1)
+    theirs = torch.tensor(loaded.std).view(1, 3, 1, 1)
     scale = torch.tensor(STD).view(1, 3, 1, 1) / theirs
-    shift = (torch.tensor(MEAN) - torch.tensor(found.mean)).view(1, 3, 1, 1) / theirs
+    shift = (torch.tensor(MEAN) - torch.tensor(loaded.mean)).view(1, 3, 1, 1) / theirs
     return {
         **tensors,
         "patch_embed.proj.weight": weight * scale,
         "patch_embed.proj.bias": bias + (weight * shift).sum(dim=(1, 2, 3)),
     }
-
-
-def _timm(name: str, rest: str) -> Found:
-    encoder = open_timm(name, rest)
-    return found_in_timm(encoder.model, f"timm's {rest}", encoder.image_size)
-
-
-def _downloaded(name: str) -> Path:
-    """The folder of a model on the hub: weights and what describes them, never code."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error:  # a missing network has many names
-        raise UserError(
-            f"hf:{name} could not be fetched: {in_a_line(error)} Check the name; the first time, "
-            "the network is needed."
-        ) from error

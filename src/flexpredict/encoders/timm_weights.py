@@ -1,4 +1,4 @@
-"""What a model that timm has opened is made of, in the terms of a checkpoint: from there on, both go the same way."""
+"""The weights of a timm model that is a plain vision transformer, part by part."""
 
 from collections import Counter
 from dataclasses import replace
@@ -7,15 +7,15 @@ from typing import Any
 import torch
 
 from flexpredict.encoders.checkpoints.architecture import spec_of
-from flexpredict.encoders.checkpoints.finding import Found
+from flexpredict.encoders.loaded_weights import LoadedWeights
 from flexpredict.errors import UserError
 from flexpredict.model.encoder import Encoder
 from flexpredict.model.relative_encoder import RelativeEncoder
 from flexpredict.model.timm_parts import timm
 
 
-def found_in_timm(model: Any, name: str, image_size: tuple[int, int]) -> Found:
-    """The encoder of a plain vision transformer or one of BEiT's kind; any other model is refused.
+def weights_of_timm(model: Any, name: str, image_size: tuple[int, int]) -> LoadedWeights:
+    """The encoder of a plain vision transformer or of a BEiT; any other model is refused.
 
     name: of the model, for messages; image_size: height and width of its own positions.
     """
@@ -36,10 +36,10 @@ def found_in_timm(model: Any, name: str, image_size: tuple[int, int]) -> Found:
     wrong = [key for key, tensor in needed.items() if key not in weights or weights[key].shape != tensor.shape]
     if wrong:
         raise UserError(
-            f"{name} is not built as the vision transformers here are: {wrong[0]} is not in it or has another shape. "
+            f"{name} is not built as the vision transformers here are: {wrong[0]} is missing or has another shape. "
             "It can be evaluated, but neither trained further nor exported."
         )
-    return Found(
+    return LoadedWeights(
         name,
         "encoder",
         spec,
