@@ -117,14 +117,7 @@ class ImageEncoder(nn.Module, ABC):
     ) -> Tensor:
         """layers: what `_tokens` gave for these pixels, where that is known already."""
         layers = self._tokens(pixels, count) if layers is None else layers
-        return torch.cat([self._vector(layer, pooling or self.pooling) for layer in layers], dim=1)
-
-    def _vector(self, layer: Tokens, pooling: Pooling) -> Tensor:
-        if pooling == "mean":
-            return layer.patches.float().mean(dim=1)
-        if layer.class_token is None:
-            raise UserError(f"pooling=class needs a class token, and {self.what} has none. Use pooling=mean.")
-        return layer.class_token.float()
+        return torch.cat([pool(layer, pooling or self.pooling, self.what) for layer in layers], dim=1)
 
     def pooling_in_words(self, pooling: Pooling | None) -> str:
         """What `pooled` does when asked for this; a model's own way may be neither a mean nor its class token."""
@@ -174,6 +167,15 @@ class ImageEncoder(nn.Module, ABC):
     def _errors_explained(self, pixels: Tensor) -> AbstractContextManager[None]:
         """Around every pass, for encoders whose errors need words."""
         return nullcontext()
+
+
+def pool(layer: Tokens, pooling: Pooling, what: str) -> Tensor:
+    """One vector an image, B D: the mean of its patches, or its class token. what: the encoder, for messages."""
+    if pooling == "mean":
+        return layer.patches.float().mean(dim=1)
+    if layer.class_token is None:
+        raise UserError(f"pooling=class needs a class token, and {what} has none. Use pooling=mean.")
+    return layer.class_token.float()
 
 
 def _first(layer: Tokens, count: int) -> Tokens:

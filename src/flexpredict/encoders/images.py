@@ -29,7 +29,7 @@ def as_batch(images: Images, image_size: tuple[int, int]) -> Tensor:
     """
     if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
         return _channels_first(_tensor(images))
-    if isinstance(images, Tensor | np.ndarray | PILImage):
+    if not isinstance(images, Sequence):
         return _single(images, image_size)[None]
     singles = [_single(image, image_size) for image in images]
     if not singles:
@@ -46,7 +46,7 @@ def _single(image: Image, image_size: tuple[int, int]) -> Tensor:
     if isinstance(image, PILImage):
         return _photo(image, image_size)
     if not isinstance(image, Tensor | np.ndarray):
-        raise UserError(f"A {type(image).__name__} is not an image. {_ACCEPTED}")
+        raise UserError(f"An object of type {type(image).__name__} is not an image. {_ACCEPTED}")
     if image.ndim != 3:
         raise UserError(f"An array of shape {_shape(image)} is not an image. {_ACCEPTED}")
     return _channels_first(_tensor(image)[None])[0]

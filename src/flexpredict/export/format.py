@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder, pool
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.runs.run_folder import RunFolder
 
@@ -55,9 +55,9 @@ class Format:
 
 
 def outputs_of(encoder: ImageEncoder, images: Tensor) -> Outputs:
-    """Computed by the encoder itself."""
-    pooled, (patches,) = encoder.pooled_and_layers(images)
-    return Outputs(patches, pooled)
+    """Computed by the encoder itself, pooled without the head that some models have for that."""
+    (tokens,) = encoder.tokens(images)
+    return Outputs(tokens.patches, pool(tokens, encoder.pooling, encoder.what))
 
 
 def outputs_of_tokens(encoder: ViTEncoder, tokens: Tensor) -> Outputs:

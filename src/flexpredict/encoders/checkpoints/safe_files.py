@@ -67,7 +67,7 @@ def _unpickle(path: Path) -> Any:
         if code:
             raise UserError(
                 f"{shown} is refused: besides tensors it would import {code.group(1)}, which could run code on this "
-                "machine. Nothing was run. Ask its author for a safetensors file, or for tensors alone."
+                "machine. Nothing of it was run. Ask its author for a safetensors file, or for tensors alone."
             ) from error
         raise UserError(f"{shown} is not a checkpoint that can be read safely: {_reason(error)}") from error
     except OSError as error:
