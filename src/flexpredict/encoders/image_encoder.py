@@ -2,7 +2,8 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -80,29 +81,22 @@ class ImageEncoder(nn.Module, ABC):
 
     def tokens(self, images: Images, count: int = 1) -> list[Tokens]:
         """The same, with the class token of each layer where the encoder has one."""
-        self.check_layers(count)
-        pixels, given = self._prepared(images)
-        with self._errors_explained(pixels):
-            layers = self._tokens(pixels, count)
-        return [_first(layer, given) for layer in layers]
+        with self._prepared(images, count) as (pixels, given):
+            return [_first(layer, given) for layer in self._tokens(pixels, count)]
 
     def pooled(self, images: Images, count: int = 1, pooling: Pooling | None = None) -> Tensor:
         """One vector an image: the last `count` layers, each pooled, side by side. B (count·D)."""
-        self.check_layers(count)
-        pixels, given = self._prepared(images)
-        with self._errors_explained(pixels):
+        with self._prepared(images, count) as (pixels, given):
             return self._pooled(pixels, count, pooling)[:given]
 
     def pooled_and_layers(
         self, images: Images, count: int = 1, pooling: Pooling | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """What `pooled` and `layers` give, in one pass where the encoder allows it."""
-        self.check_layers(count)
-        pixels, given = self._prepared(images)
-        with self._errors_explained(pixels):
+        with self._prepared(images, count) as (pixels, given):
             layers = self._tokens(pixels, count)
             pooled = self._pooled(pixels, count, pooling, layers)
-        return pooled[:given], [layer.patches[:given] for layer in layers]
+            return pooled[:given], [layer.patches[:given] for layer in layers]
 
     def timm(self) -> nn.Module:
         """The timm model inside, with these weights; it takes normalized images."""
@@ -154,15 +148,18 @@ class ImageEncoder(nn.Module, ABC):
         """For the fingerprint: what weights alone do not tell, such as the activation."""
         return type(self).__name__
 
-    def _prepared(self, images: Images) -> tuple[Tensor, int]:
-        """Normalized pixels, B 3 H W, and the number of images. Of no images, pixels of a blank one."""
+    @contextmanager
+    def _prepared(self, images: Images, count: int) -> Iterator[tuple[Tensor, int]]:
+        """Normalized pixels, B 3 H W, and the number of images. Of no images, the pixels of a blank one."""
+        self.check_layers(count)
         batch = as_batch(images, self.image_size)
         self.check_size((batch.shape[2], batch.shape[3]))
         weights = next(self.parameters())
         pixels = (batch if len(batch) else batch.new_zeros(1, *batch.shape[1:])).to(weights.device)
         if pixels.dtype == torch.uint8:
             pixels = pixels.float().sub_(self._mean).div_(self._std)
-        return pixels.to(weights.dtype), len(batch)
+        with self._errors_explained(pixels):
+            yield pixels.to(weights.dtype), len(batch)
 
     def _errors_explained(self, pixels: Tensor) -> AbstractContextManager[None]:
         """Around every pass, for encoders whose errors need words."""

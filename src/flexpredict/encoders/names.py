@@ -15,7 +15,7 @@ _OPTIONS = {"timm": ("pretrained", "seed"), "file": ("heads", "grid")}
 
 @dataclass(frozen=True)
 class EncoderName:
-    """A name that was understood.
+    """What a name stands for.
 
     Args:
         text: the name as it was given.
@@ -51,7 +51,7 @@ class EncoderName:
         return (int(sides[0]), int(sides[1])) if sides else None
 
 
-def understand(name: str | Path) -> EncoderName:
+def resolve_name(name: str | Path) -> EncoderName:
     """Find out what a name stands for; raises where it stands for nothing."""
     text = str(name)
     library, colon, rest = text.partition(":")

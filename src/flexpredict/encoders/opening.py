@@ -7,7 +7,7 @@ from flexpredict.encoders.hub import download
 from flexpredict.encoders.hugging_face_encoder import open_hugging_face
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.loaded_weights import LoadedWeights, Which
-from flexpredict.encoders.names import EncoderName, understand
+from flexpredict.encoders.names import EncoderName, resolve_name
 from flexpredict.encoders.own_weights import read_own
 from flexpredict.encoders.timm_encoder import open_timm, open_timm_folder
 from flexpredict.encoders.timm_weights import weights_of_timm
@@ -38,17 +38,17 @@ def open_encoder(
         grid: rows and columns of patches of a checkpoint that does not tell; the same as FILE,grid=4x16.
         partial: accept a checkpoint although tensors are missing or left over.
     """
-    understood = understand(name)
+    resolved = resolve_name(name)
     encoder: ImageEncoder
-    if understood.kind == "timm":
-        encoder = open_timm(understood)
-    elif understood.kind == "timm folder":
-        encoder = open_timm_folder(understood)
-    elif understood.kind in ("hf", "hf folder"):
-        encoder = open_hugging_face(understood)
+    if resolved.kind == "timm":
+        encoder = open_timm(resolved)
+    elif resolved.kind == "timm folder":
+        encoder = open_timm_folder(resolved)
+    elif resolved.kind in ("hf", "hf folder"):
+        encoder = open_hugging_face(resolved)
     else:
-        loaded = load_weights(understood, which=which, heads=heads, grid=grid, partial=partial)
-        encoder = ViTEncoder.of(loaded, understood.text)
+        loaded = load_weights(resolved, which=which, heads=heads, grid=grid, partial=partial)
+        encoder = ViTEncoder.of(loaded, resolved.text)
     return encoder.eval().requires_grad_(False)
 
 

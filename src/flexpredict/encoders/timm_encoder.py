@@ -99,7 +99,7 @@ def open_timm(name: EncoderName) -> TimmEncoder:
         raise UserError(f"timm has no model named '{name.model}'.{near} `timm.list_models()` lists them all.")
     pretrained, seed = name.options.get("pretrained", "yes"), name.options.get("seed", "0")
     if pretrained not in ("yes", "no") or not seed.isdecimal():
-        raise UserError(f"{name.text} is not understood. Write it like timm:{name.model},pretrained=no,seed=0.")
+        raise UserError(f"{name.text} is not valid. Write it like timm:{name.model},pretrained=no,seed=0.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(int(seed), "encoder weights"))
         if pretrained == "no":

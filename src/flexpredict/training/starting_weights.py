@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoders.checkpoints.predictors import PublishedPredictor, published_predictor
 from flexpredict.encoders.loaded_weights import LoadedWeights
-from flexpredict.encoders.names import understand
+from flexpredict.encoders.names import resolve_name
 from flexpredict.encoders.opening import load_weights
 from flexpredict.errors import UserError
 from flexpredict.model.timm_parts import resample_abs_pos_embed
@@ -49,7 +49,7 @@ class InitialWeights:
 def initial_weights(recipe: Recipe) -> InitialWeights:
     """The weights that `recipe.init_from` names."""
     assert recipe.init_from is not None
-    name = understand(recipe.init_from)
+    name = resolve_name(recipe.init_from)
     if name.kind == "run" and last_checkpoint(RunFolder(name.path).checkpoints) is not None:
         return _from_run(name.path, recipe)
     heads = None if name.heads else recipe.model_options.get("num_heads")

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from flexpredict.encoders.names import understand
+from flexpredict.encoders.names import resolve_name
 from flexpredict.errors import UserError, printable
 from flexpredict.methods.method import MaskedTokens, Method
 from flexpredict.model.encoder import model_facts
@@ -80,9 +80,9 @@ def open_model(name: str | Path, step: int | None = None, heads: int | None = No
 
     heads: attention heads of a published checkpoint whose width does not tell.
     """
-    understood = understand(name)
-    if understood.kind == "run" or (understood.kind == "checkpoint" and understood.path.is_dir()):
-        return _run(RunFolder(understood.path), str(name), step)
+    resolved = resolve_name(name)
+    if resolved.kind == "run" or (resolved.kind == "checkpoint" and resolved.path.is_dir()):
+        return _run(RunFolder(resolved.path), str(name), step)
     if step is not None:
         raise UserError(f"step={step} chooses a checkpoint of a run folder, which {printable(str(name))} is not.")
     return _published(str(name), heads)
