@@ -32,10 +32,11 @@ from rich import box
 from rich.table import Table
 from torch import Tensor
 
-from flexpredict.data.augmentation import PRESETS, Crops, blur_and_grey, draw_crops
+from flexpredict.data.augmentation import Crops, blur_and_grey, draw_crops
 from flexpredict.data.decoding import decode, upright
 from flexpredict.data.pixels import MEAN, STD, normalise
 from flexpredict.randomness import normal, sample_keys, stream_key
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.torchvision_repair import repair
 
 _SIZE = (224, 224)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from flexpredict.masking import Masking, Masks
+from flexpredict.masking import Masks
 from flexpredict.methods.ijepa import IJEPA
+from flexpredict.settings.masking import Masking
 from flexpredict.torchvision_repair import repair
 
 repair()

@@ -33,7 +33,7 @@ _WORKERS = 4
 _READ = """
 import sys, time
 from pathlib import Path
-from flexpredict.data.augmentation import PRESETS
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 started = time.perf_counter()

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from flexpredict.masking import Masking, Masks, sample_masks
+from flexpredict.masking import Masks, sample_masks
 from flexpredict.randomness import stream_key
+from flexpredict.settings.masking import Masking
 
 _SETTINGS = [((8, 8), 256), ((14, 14), 256), ((14, 14), 2048), ((56, 56), 64)]
 _TURNS = 9

@@ -14,8 +14,9 @@ from masking import looped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from flexpredict.masking import Masking, Masks
+from flexpredict.masking import Masks
 from flexpredict.methods.ijepa import IJEPA
+from flexpredict.settings.masking import Masking
 
 
 class Straightforward:

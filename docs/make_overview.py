@@ -7,9 +7,11 @@ import torch
 from PIL import Image, ImageDraw
 
 from flexpredict.data.scenes.scenes import draw_scenes
-from flexpredict.masking import Masking, sample_masks
-from flexpredict.model.positions import noise_std_at_start, sincos_positions
+from flexpredict.masking import sample_masks
+from flexpredict.model.positions import sincos_positions
 from flexpredict.randomness import normal, sample_keys
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import noise_std_at_start
 
 SIZE, GRID, SCENES, GAP, CAPTION = 128, (8, 8), 7, 6, 26
 WIDTH = 768

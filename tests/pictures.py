@@ -9,10 +9,11 @@ import torch
 import webdataset
 from PIL import Image
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.sources.opening import ImageSource
 from flexpredict.data.sources.streams import ImageStream, Record
 from flexpredict.randomness import sample_keys, uniform
+from flexpredict.settings.augmentation import PRESETS
 
 CLASSES = ("ant", "bee", "cat")
 

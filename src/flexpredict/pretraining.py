@@ -19,13 +19,15 @@ from flexpredict.progress import Counting
 from flexpredict.report import write_report
 from flexpredict.runs.checkpoint import last_checkpoint
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.recipe import FREE_ON_RESUME, Recipe
-from flexpredict.training.recipe_parser import make_recipe, merge
+from flexpredict.training.recipe_parser import choose_length, make_recipe, merge
+from flexpredict.training.rehearsal import Rehearsal
 from flexpredict.training.starting_weights import InitialWeights, adopted, initial_weights, start_from
+from flexpredict.training.time_limit import FittedRun, fit_to_time
 
 
 def pretrain(
@@ -49,10 +51,9 @@ def pretrain(
     """
     if data is not None:
         fields["data"] = str(data) if isinstance(data, (str, Path)) else [str(part) for part in data]
-    if resume:
-        saved = RunFolder(Path(out)).load_config()
-        return run(make_recipe(merge(saved, fields), config), Path(out), resume=True)
-    return run(make_recipe(fields, config), Path(out), overwrite=overwrite)
+    saved = RunFolder(Path(out)).load_config() if resume else {}
+    recipe = choose_length(make_recipe(merge(saved, fields), config), given=fields)
+    return run(recipe, Path(out), resume=resume, overwrite=overwrite)
 
 
 def run(
@@ -81,12 +82,28 @@ def run(
     initial = _initial(fabric, recipe) if starts else None
     if initial is not None:
         recipe = adopted(recipe, initial)
+    if resume and recipe.minutes is not None:
+        console.print("minutes is not used: the length of a run is settled when it starts.", highlight=False)
+        recipe = dataclasses.replace(recipe, minutes=None)
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
     notes = [*initial.lines, *start_from(model, initial)] if initial is not None else []
     probe = _probe(plan, source, fabric.device)
+    fitted: FittedRun | None = None
+    if recipe.minutes is not None:
+        on_first_rank(fabric, lambda: folder.refuse_used(overwrite))
+        with console.status("Measuring a step …"):
+            fitted = fit_to_time(recipe, Rehearsal(fabric, plan, source, model, probe, folder.rehearsal))
+        if fitted is None:
+            console.print("Stopped while a step was measured; nothing was started.", highlight=False)
+            return Outcome(0, finished=False)
+        plan = fitted.plan
     on_first_rank(fabric, lambda: _prepare(folder, plan, source, fabric, resume, overwrite))
     _announce(console, plan, fabric, model, folder, resume, notes)
+    if fitted is not None:
+        console.print(fitted.explanation, highlight=False)
+        if fitted.advice:
+            console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
     with TrainingProgress(console, plan.steps) as progress:
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
     if fabric.is_global_zero:
@@ -140,7 +157,7 @@ def _prepare(
         device=_device_name(fabric.device),
         ranks=fabric.world_size,
         precision=plan.recipe.precision,
-        effective_batch=plan.batch_size,
+        effective_batch=plan.recipe.batch_size,
         images=plan.samples,
         seed=plan.recipe.seed,
     )
@@ -176,7 +193,7 @@ def _announce(
         if fabric.world_size * recipe.accumulate == 1
         else (
             f" = {fabric.world_size} devices x {recipe.accumulate} parts x "
-            f"{plan.batch_size // fabric.world_size // recipe.accumulate}"
+            f"{plan.recipe.batch_size // fabric.world_size // recipe.accumulate}"
         )
     )
     grid = model.context_encoder.grid
@@ -187,9 +204,9 @@ def _announce(
         "encoder": f"{recipe.model}{_options(recipe.model_options)}, {parameters:.1f} M parameters",
         "images": f"{recipe.image_size}: {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
         "positions": positions,
-        "effective batch": f"{plan.batch_size}{share}",
+        "effective batch": f"{plan.recipe.batch_size}{share}",
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
-        "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
+        "learning rate": f"{recipe.optimizer.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
         "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
@@ -207,7 +224,10 @@ def _options(options: dict[str, Any]) -> str:
 
 def _say_goodbye(console: Console, plan: Plan, folder: RunFolder, outcome: Outcome) -> None:
     if outcome.finished:
-        console.print(f"Done. Encoder: {folder.encoder} · report: {folder.path / 'report.html'}", highlight=False)
+        best = f" · best by the probe: {folder.best_encoder}" if folder.best_encoder.is_file() else ""
+        console.print(
+            f"Done. Encoder: {folder.encoder}{best} · report: {folder.path / 'report.html'}", highlight=False
+        )
     else:
         console.print(
             f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "

@@ -11,16 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from flexpredict.data.augmentation import (
-    PRESETS,
-    Augmentation,
-    Crops,
-    blur_and_grey,
-    crop_arrays,
-    draw_crops,
-)
+from flexpredict.data.augmentation import Crops, blur_and_grey, crop_arrays, draw_crops
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, uniform
+from flexpredict.settings.augmentation import PRESETS, Augmentation
 
 
 def keys(count: int, first: int = 0) -> torch.Tensor:

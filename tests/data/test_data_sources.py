@@ -11,12 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
-from flexpredict.data.augmentation import PRESETS, Augmentation, crop_arrays, draw_crops
+from flexpredict.data.augmentation import crop_arrays, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.folders import FolderSource
+from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ArraySource, open_images
 from flexpredict.errors import UserError
 from flexpredict.randomness import uniform
+from flexpredict.settings.augmentation import PRESETS, Augmentation
 
 
 def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:
@@ -99,21 +101,35 @@ def test_sizes_are_those_of_evenly_spaced_upright_images(tmp_path: Path) -> None
     ("make", "said"),
     [
         (lambda folder: str(folder / "misssing"), r"no folder.*Did you mean 'missing_letter'"),
+        (lambda folder: str(folder / "text"), r"no folder.*Did you mean 'texts'\?"),  # and not text.sh
         (lambda folder: "", "no folder ''"),
+        (lambda folder: f"stream:{folder}", "stream: is for shards.* is a folder of image files.*Leave stream: out"),
+        (lambda folder: "stream:scenes:10", "stream: is for shards.* scenes:10 are drawn in memory"),
         (lambda folder: str(folder / "missing_letter"), "no images in .*or below"),
         (lambda folder: str(folder / "texts"), r"no images in .*1 \.txt"),
         (lambda folder: str(folder / "texts/a.txt"), "is a file.*Give the folder"),
         (lambda folder: str(folder / "broken"), r"3 were tried and none could be read; for example .*0\.png: "),
         (lambda folder: "hf:cifar10", "'hf:' .*not a kind of data set"),
         (lambda folder: "scene:100", "Did you mean 'scenes'"),
-        (lambda folder: "scenes:10,sise=64", "'sise=64'.*Did you mean 'size'"),
-        (lambda folder: "scenes:many", "count in scenes:many is 'many'"),
+        (lambda folder: "scenes:10,sise=64", "'sise'.*Did you mean 'size'"),
+        (lambda folder: "scenes:many", "count=many in scenes:many must be a whole number"),
         (lambda folder: "scenes:0", "whole number"),
+        (lambda folder: "scenes:9,frames=3", "'frames' in scenes:9,frames=3 is not an option"),
+        (lambda folder: "scenes:9,were=1", "'were'.*Did you mean 'where'.*Options: count, size,"),
+        (
+            lambda folder: "scenes:9,where=abc",
+            "where=abc in scenes:9,where=abc must be a number",
+        ),
+        (lambda folder: "scenes:9,where=", "where= in scenes:9,where= must be a number"),
+        (lambda folder: "scenes:9,where=2", "where is 2; use a number from 0 .* to 1"),
+        (lambda folder: "scenes:9,where=-0.1", "where is -0.1; use"),
+        (lambda folder: "scenes:9,where=nan", "where is nan; use"),
     ],
 )
 def test_what_cannot_be_opened_says_why(tmp_path: Path, make: Callable[[Path], str], said: str) -> None:
     (tmp_path / "missing_letter").mkdir()
     (tmp_path / "texts").mkdir()
+    (tmp_path / "text.sh").touch()
     (tmp_path / "texts/a.txt").write_text("text")
     (tmp_path / "broken").mkdir()
     for index in range(3):
@@ -140,6 +156,13 @@ def test_scenes_are_the_same_images_each_time_with_labels_that_name_classes() ->
     again, other = (open_images(f"scenes:12,size=32,seed={seed},split=test") for seed in (3, 4))
     assert isinstance(again, ArraySource) and isinstance(other, ArraySource)
     assert torch.equal(source.images, again.images) and not torch.equal(source.images, other.images)
+
+
+def test_the_name_and_the_identity_of_scenes_tell_where_their_parts_are() -> None:
+    opened = [open_images(f"scenes:12,size=32{where}") for where in ("", ",where=0", ",where=0.5", ",where=1")]
+    assert [one.name for one in opened][2] == "scenes:12,size=32,where=0.5"
+    assert len({identity(one)["list_of_images"] for one in opened}) == 4
+    assert len({one.fingerprint() for one in opened}) == 4
 
 
 def test_files_and_arrays_give_the_same_crops(tmp_path: Path) -> None:

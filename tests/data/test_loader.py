@@ -12,12 +12,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from flexpredict.data.augmentation import PRESETS, Crops, draw_crops
+from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.loader import Batch, evaluation_batches, sample_order, training_batches
 from flexpredict.data.now_reading import now_reading
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_images
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, shuffled, stream_key, uniform
+from flexpredict.settings.augmentation import PRESETS
 
 SIZE = (16, 16)
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from pictures import number_in, number_of, numbers_in, picture, png, write_shards
 
-from flexpredict.data.augmentation import PRESETS
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import Batch
 from flexpredict.data.sources.opening import ImageStream, is_stream, open_images, open_source
 from flexpredict.data.sources.streams import Place, Record, Taken, consume, stream_sizes
 from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.errors import UserError
+from flexpredict.settings.augmentation import PRESETS
 
 START = Place(0, 0)
 

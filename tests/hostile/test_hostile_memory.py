@@ -10,7 +10,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from hostile.corpus import write_corpus
 import torch
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.data.sources.folders import open_folder
 
 def resident():

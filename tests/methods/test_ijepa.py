@@ -7,11 +7,13 @@ import torch
 from torch.nn import functional as F
 
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.encoder import build_encoder
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import sample_keys
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import Positions
 
 
 def make(kind: str = "stochastic", **settings: object) -> IJEPA:

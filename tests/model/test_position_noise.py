@@ -10,20 +10,22 @@ import torch
 import yaml
 from interrupted import assert_a_resumed_run_ends_as_if_nothing_had_happened
 from safetensors.torch import load_file
-from tiny import RECIPE, write_pictures
+from tiny import RECIPE
 from torch import nn
 from torch.nn import functional as F
 
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.methods.targets import Targets
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.position_noise import ConditionalNoise, noisy_tokens, stochastic_positions
 from flexpredict.model.positions import noise_to_signal, sincos_positions
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.targets import Targets
 from flexpredict.training.health import Watch, position_health
 
 COVARIANCES = ["tied", "fixed", "untied", "diagonal", "conditional"]
@@ -193,11 +195,6 @@ def test_the_penalty_is_the_sum_of_absolute_entries_of_a_and_nothing_else_change
     assert torch.equal(model.get_parameter(name).grad, plain.get_parameter(name).grad)
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
-
-
 def run(pictures: str, out: Path, **fields: Any) -> list[dict[str, Any]]:
     pretrain(pictures, out, **{**RECIPE, "epochs": 1, **fields})
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -347,7 +344,7 @@ def test_the_encoder_has_the_positions_that_it_is_told_or_those_that_follow(
         ({"positions": {"kind": "sincos", "schedule": "linear"}}, r"schedule=linear.*has no noise"),
         ({"positions": {"noise_std": 0.0, "covariance": "untied"}}, r"covariance=untied.*level 0.*Give a level"),
         ({"positions": {"convention": "released", "covariance": "fixed"}}, r"covariance=fixed.*authors' code"),
-        ({"positions": {"convention": "released"}, "method": "mae"}, r"code for I-JEPA.*--method ijepa"),
+        ({"positions": {"convention": "released"}, "method": "mae"}, r"code for I-JEPA.*method=ijepa"),
         ({"positions": {"final_level": 0.5}}, r"final_level=0.5.*schedule=linear or cosine"),
         ({"positions": {"l1": -1.0}}, r"l1 is -1.*negative"),
         ({"positions": {"final_level": -0.5, "schedule": "linear"}}, r"final_level is -0.5.*negative"),

@@ -11,11 +11,11 @@ from flexpredict.model.positions import (
     StochasticPositions,
     learned_positions,
     location_blur,
-    noise_std_at_start,
     noise_to_signal,
     sincos_positions,
 )
 from flexpredict.randomness import sample_keys
+from flexpredict.settings.positions import noise_std_at_start
 
 
 def make(noise_std: float = 0.5, d_e: int = 6, d_p: int = 8) -> tuple[nn.Linear, StochasticPositions]:

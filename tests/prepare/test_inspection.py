@@ -17,7 +17,6 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from flexpredict.data.augmentation import PRESETS, Augmentation
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.image_source import ArraySource
@@ -25,7 +24,6 @@ from flexpredict.data.sources.opening import open_images
 from flexpredict.data.sources.streams import Record
 from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
 from flexpredict.errors import UserError
-from flexpredict.masking import Masking
 from flexpredict.prepare.inspection import Survey, inspect
 from flexpredict.prepare.inspection.contact_sheet import (
     GHOST,
@@ -37,6 +35,8 @@ from flexpredict.prepare.inspection.contact_sheet import (
 )
 from flexpredict.prepare.inspection.passing_stream import PassingStream
 from flexpredict.randomness import uniform
+from flexpredict.settings.augmentation import PRESETS, Augmentation
+from flexpredict.settings.masking import Masking
 
 
 def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:

@@ -22,7 +22,6 @@ from flexpredict.report import charts, write_report
 from flexpredict.report.charts import (
     Axis,
     Metric,
-    Series,
     chart,
     format_number,
     linear_axis,
@@ -31,8 +30,9 @@ from flexpredict.report.charts import (
     tick_labels,
     tick_values,
 )
-from flexpredict.report.page import SECTIONS
-from flexpredict.report.run_record import read_run
+from flexpredict.report.sections import SECTIONS
+from flexpredict.runs.run_record import read_run
+from flexpredict.runs.series import Series
 
 CONFIG = {
     "data": "/photos",
@@ -118,6 +118,13 @@ def test_the_page_is_balanced_and_draws_every_metric(tmp_path: Path) -> None:
     assert page.tags.count("svg") == sum(len(section.metrics) for section in SECTIONS)
     assert "vit_small_patch16_224 on /photos, stochastic positions" in page.text
     assert "0.9, 0.95" in page.text
+
+
+def test_the_location_share_is_shown_with_how_to_read_it(tmp_path: Path) -> None:
+    lines = [{"step": step, "loss": 1.0, "location_share": 0.5 - step / 100} for step in range(1, 31)]
+    page = Page(page_of(make_run(tmp_path, lines)))
+    assert "What, or only where?" in page.text and "climbs past 60%" in page.text
+    assert "20%" in page.text and "49% at the start" in page.text
 
 
 def test_the_page_loads_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from flexpredict import pretraining
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
 from flexpredict.masking import patches_of_cells, sample_masks
-from flexpredict.model.positions import noise_std_at_start
+from flexpredict.settings.positions import noise_std_at_start
 from flexpredict.studies.ablations import ablating, measuring, training
 from flexpredict.studies.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.studies.ablations.runs import ArmRun, planned, steps_left
@@ -29,11 +29,6 @@ from flexpredict.training.plan import make_plan
 
 DATA = "scenes:64,size=32"
 NAMES = ("table6", "table7", "table8", "fig3", "fig4", "l1", "covariance")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
 
 
 class InProcess:
@@ -122,7 +117,8 @@ def test_arms_of_one_seed_start_equal_and_see_the_same(tmp_path: Path) -> None:
         assert len(shared) >= len(reference) - 2
         for key in shared:
             assert torch.equal(state[key], reference[key]), f"{name}: {key}"
-        assert (other.steps, other.batch_size, other.lr) == (plan.steps, plan.batch_size, plan.lr)
+        assert (other.steps, other.recipe.batch_size) == (plan.steps, plan.recipe.batch_size)
+        assert other.recipe.optimizer == plan.recipe.optimizer
 
 
 def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[str]) -> None:
@@ -247,7 +243,7 @@ def test_a_run_of_another_recipe_is_not_taken_for_the_answer(tmp_path: Path, in_
     request = asked(tmp_path, "fig4", seeds=1)
     assert ablate(request, console=recording())
     for change in ({"method": "mae"}, {"epochs": 0.125}, {"batch_size": 4}, {"data": "scenes:60,size=32"}):
-        with pytest.raises(UserError, match=r"another recipe|not those that"):
+        with pytest.raises(UserError, match=r"was begun with|not those that"):
             ablate(replace(request, base={**request.base, **change}), console=recording())
 
 
@@ -328,6 +324,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(tmp_path: Path) -
 
 def test_only_the_scenes_have_test_images_of_their_own() -> None:
     assert default_test("scenes:300,size=32") == "scenes:2000,size=32,split=test,first=10000"
+    assert default_test("scenes:300,where=1") == "scenes:2000,size=64,where=1,split=test,first=10000"
     assert default_test("scenes") == "scenes:2000,size=64,split=test,first=10000"
     assert default_test("photos") is None and default_test(["scenes"]) is None
     first, later = open_images("scenes:3,size=32,split=test"), open_images("scenes:2,size=32,split=test,first=1")

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from flexpredict.errors import UserError
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
 from flexpredict.progress import duration
 from flexpredict.runs.metrics import keep_until, open_loggers, read_records
+from flexpredict.settings.positions import Positions
 from flexpredict.training.health import Watch, effective_rank, feature_health, position_health
+from flexpredict.training.progress import TrainingProgress
 
 
 @pytest.mark.parametrize("rank", [1, 3, 16])
@@ -48,6 +51,33 @@ def test_a_fall_of_rank_or_of_the_projection_warns_once_in_words() -> None:
     (other,) = watch.look({"target_rank": 4.0, "A_norm": 0.1})
     assert "‖A‖ is falling towards zero" in other
     assert watch.look({"target_rank": 3.0, "A_norm": 0.05}) == []
+
+
+def test_features_that_come_to_tell_little_but_the_place_warn_once() -> None:
+    watch = Watch()
+    shares = (0.65, 0.62, 0.3, 0.55, 0.61, 0.7, 0.8)  # it begins high, untrained, and falls before it drifts
+    warnings = [watch.look({"location_share": share}) for share in shares]
+    assert [len(given) for given in warnings] == [0, 0, 0, 0, 1, 0, 0]
+    (warning,) = warnings[4]
+    assert "location share rose from 30% to 61%" in warning
+    assert "positions.kind=stochastic" in warning and "positions.noise_to_signal" in warning
+
+
+def test_features_that_never_change_their_high_share_do_not_drift() -> None:
+    watch = Watch()
+    assert [watch.look({"location_share": share}) for share in (0.7, 0.65, 0.72, 0.68)] == [[], [], [], []]
+
+
+def test_the_progress_line_shows_the_location_share_of_methods_that_have_one() -> None:
+    console = Console(record=True, width=200, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    progress = TrainingProgress(console, steps=2)
+    progress.numbers(0.25, 300.0, 0.01, 0.174)
+    progress.step(2)
+    progress.numbers(0.25, 300.0, 0.01)
+    progress.step(2)
+    with_share, without = console.export_text().splitlines()
+    assert "loss 0.2500 · location share 17% · 300 images/s" in with_share
+    assert "loss 0.2500 · 300 images/s" in without
 
 
 def test_what_was_logged_after_the_checkpoint_is_dropped_and_a_torn_line_too(tmp_path: Path) -> None:

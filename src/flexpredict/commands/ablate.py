@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser
 from flexpredict import demo
 from flexpredict.commands.pretrain import several_data
 from flexpredict.errors import UserError
-from flexpredict.model.position_noise import Positions
+from flexpredict.settings.positions import Positions
 from flexpredict.studies.ablations.ablating import Ablation, ablate, default_test
 from flexpredict.studies.ablations.studies import LEVELS, find_studies
 from flexpredict.training.recipe_parser import add_recipe, friendly_errors, instantiate
@@ -50,6 +50,10 @@ def run(arguments: list[str]) -> int:
         namespace = parser.parse_args(several_data(arguments))
         recipe = instantiate(parser, namespace)
     _refuse_positions(recipe.positions)
+    if recipe.minutes is not None:
+        raise UserError(
+            f"minutes is {recipe.minutes:g}, which would give each arm another length. Use --epochs, one for all."
+        )
     base: dict[str, Any] = {
         name: value for name, value in dataclasses.asdict(recipe).items() if name not in ("positions", "seed")
     }

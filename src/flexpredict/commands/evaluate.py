@@ -1,8 +1,8 @@
-"""`flexpredict evaluate clevr` and `flexpredict evaluate davis`."""
+"""`flexpredict evaluate clevr`, `flexpredict evaluate davis` and `flexpredict evaluate location`."""
 
 from pathlib import Path
 
-from flexpredict.commands import command_parser
+from flexpredict.commands import SOURCE, command_parser
 from flexpredict.commands.evaluation_options import (
     ENCODER,
     add_encoder,
@@ -10,37 +10,35 @@ from flexpredict.commands.evaluation_options import (
     add_extraction,
     add_output,
     add_probing,
-    bench,
-    extraction,
-    probing,
-    publish,
 )
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.evaluation.clevr import TASKS, evaluate_clevr
-from flexpredict.evaluation.davis import evaluate_davis, score_masks
-from flexpredict.evaluation.results import append_to_table
+from flexpredict.evaluation.clevr import evaluate_clevr
+from flexpredict.evaluation.davis import evaluate_davis
+from flexpredict.evaluation.location import evaluate_location
+from flexpredict.showing import show
 
 _USAGE = """\
 usage: flexpredict evaluate TASK RUN --data DATA [OPTIONS]
 
 tasks:
-  clevr   count objects and tell how far the nearest is   flexpredict evaluate clevr RUN --data CLEVR_v1.0
-  davis   follow objects through videos                   flexpredict evaluate davis RUN --data DAVIS
+  clevr      count objects and tell how far the nearest is   flexpredict evaluate clevr RUN --data CLEVR_v1.0
+  davis      follow objects through videos                   flexpredict evaluate davis RUN --data DAVIS
+  location   what features tell of the place of a patch      flexpredict evaluate location RUN --data DATA
 
 RUN is {encoder}.
-`--data scenes` tries either on the built-in scenes. `flexpredict evaluate TASK --help` explains a task.
+`--data scenes` tries each on the built-in scenes. `flexpredict evaluate TASK --help` explains a task.
 """
 
 
 def run(arguments: list[str]) -> int:
-    tasks = {"clevr": _clevr, "davis": _davis}
+    tasks = {"clevr": _clevr, "davis": _davis, "location": _location}
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE.format(encoder=ENCODER), end="")
         return 0
     if arguments[0] not in tasks:
         raise UserError(
-            f"There is no task '{arguments[0]}' to evaluate.{did_you_mean(arguments[0], tasks)} The tasks are clevr "
-            "and davis; classification is `flexpredict probe`."
+            f"There is no task '{arguments[0]}' to evaluate.{did_you_mean(arguments[0], tasks)} The tasks are clevr, "
+            "davis and location; classification is `flexpredict probe`."
         )
     return tasks[arguments[0]](arguments[1:])
 
@@ -54,23 +52,12 @@ def _clevr(arguments: list[str]) -> int:
     )
     add_encoder(parser)
     parser.add_argument("--data", required=True, help="the folder CLEVR_v1.0, or scenes, or scenes:3000,size=64")
-    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=TASKS, help="(default: both)")
+    parser.add_argument("--tasks", choices=("count", "dist"), nargs="+", default=None, help="(default: both)")
     add_probing(parser, "shares of the labels (default: 1)")
     add_extraction(parser)
     add_output(parser, "results")
-    parser.set_defaults(neighbours=0)
-    options = parser.parse_args(arguments)
-    place = bench(options)
-    results = evaluate_clevr(
-        place.encoder,
-        options.data,
-        extraction(options),
-        probing(options, labels=(1.0,)),
-        tasks=tuple(options.tasks),
-        fabric=place.fabric,
-        console=place.console,
-    )
-    publish(results, options, place, "CLEVR: accuracy on the test images, frozen encoder (%)")
+    parser.set_defaults(neighbors=0)
+    show(evaluate_clevr(**vars(parser.parse_args(arguments))))
     return 0
 
 
@@ -94,31 +81,30 @@ def _davis(arguments: list[str]) -> int:
     parser.add_argument("--overlays", choices=("gif", "mp4", "none"), default="gif", help="films to look at")
     parser.add_argument("--accelerator", default="auto", help="'auto', 'cpu', 'cuda' or 'mps'")
     add_output(parser, "results/davis")
-    options = parser.parse_args(arguments)
-    if options.score_only is not None:
-        result = score_masks(options.score_only, options.data, options.out, split=options.split, year=options.year)
-    else:
-        if options.encoder is None:
-            raise UserError("Name an encoder, or masks of another method with --score_only MASKS.")
-        options.devices = "1"
-        place = bench(options)
-        if place.fabric.world_size > 1:
-            raise UserError("DAVIS is evaluated by one process. Start it without torchrun.")
-        result = evaluate_davis(
-            place.encoder,
-            options.data,
-            options.out,
-            split=options.split,
-            year=options.year,
-            queue=options.queue,
-            radius=options.radius,
-            top_k=options.top_k,
-            temperature=options.temperature,
-            height=options.height,
-            overlays=options.overlays,
-            device=place.fabric.device,
-            console=place.console,
-        )
-    if options.table is not None:
-        append_to_table(result, options.table)
+    show(evaluate_davis(**vars(parser.parse_args(arguments))))
+    return 0
+
+
+def _location(arguments: list[str]) -> int:
+    parser = command_parser(
+        "evaluate location",
+        "RUN --data DATA",
+        "What features tell of the place of a patch: the location share (the part of their variance that the place "
+        "explains), and row and column read off single patches by a linear regression; and how far pooled features "
+        "move, and how much accuracy a linear probe loses, when test images are shifted by fractions of a patch and "
+        "by whole patches. Images need no labels; without them there are no accuracies.",
+    )
+    add_encoder(parser)
+    parser.add_argument("--data", nargs="+", required=True, help=f"images to fit on: {SOURCE}")
+    parser.add_argument("--test", nargs="+", default=None, help="images to test on (default: one half of --data)")
+    parser.add_argument(
+        "--shifts", type=int, default=None, help="largest shift in patches (default: 3, at most half the grid)"
+    )
+    parser.add_argument(
+        "--images", type=int, default=None, help="at most so many to fit on, and as many to test on (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the halves and of what is held out (default: 0)")
+    add_extraction(parser)
+    add_output(parser, "results")
+    show(evaluate_location(**vars(parser.parse_args(arguments))))
     return 0

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from flexpredict.commands import SOURCE, command_parser
-from flexpredict.data.augmentation import PRESETS
 from flexpredict.prepare.inspection import inspect
-from flexpredict.training.recipe import parse_image_sizes
+from flexpredict.settings.augmentation import PRESETS
+from flexpredict.settings.recipe import parse_image_sizes
 
 
 def run(arguments: list[str]) -> int:

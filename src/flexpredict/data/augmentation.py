@@ -14,50 +14,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flexpredict.errors import UserError
 from flexpredict.randomness import uniform
+from flexpredict.settings.augmentation import Augmentation
 
 _TRIES = 10
 _STEPS = 2**16
 # Images of a batch that are worked on at a time, in values: their floats stay in the processor's cache.
 _AT_ONCE = 2**18
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """What may happen to an image on its way into the model. The defaults are I-JEPA's: a crop, nothing else."""
-
-    crop_scale: tuple[float, float] | None = (0.3, 1.0)
-    """Area of the crop as a fraction of the image. None: the largest centred crop, no randomness."""
-    crop_aspect: tuple[float, float] = (3 / 4, 4 / 3)
-    """Width / height of the crop, relative to the shape of the output."""
-    flip: float = 0.0
-    """Probability of mirroring left and right."""
-    blur: float = 0.0
-    """Probability of a Gaussian blur."""
-    blur_sigma: tuple[float, float] = (0.1, 2.0)
-    """Range of its standard deviation, in pixels of the output."""
-    greyscale: float = 0.0
-    """Probability of taking the colours away."""
-
-    def __post_init__(self) -> None:
-        for name in ("flip", "blur", "greyscale"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name} is a probability, but it is {getattr(self, name)}; use 0 to 1.")
-        for name, most in (("crop_scale", 1.0), ("crop_aspect", math.inf), ("blur_sigma", math.inf)):
-            limits = getattr(self, name)
-            if limits is not None and not 0 < limits[0] <= limits[1] <= most:
-                raise UserError(
-                    f"{name} is {limits}, which is not a range: give (smallest, largest), both above 0"
-                    + (f" and at most {most:g}." if most < math.inf else ".")
-                )
-
-
-PRESETS = {
-    "ijepa": Augmentation(),
-    "stop": Augmentation(flip=0.5, blur=0.5, greyscale=0.2),
-    "none": Augmentation(crop_scale=None),
-}
 
 
 @dataclass(frozen=True)

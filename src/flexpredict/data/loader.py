@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from flexpredict.data import now_reading
-from flexpredict.data.augmentation import PRESETS, Augmentation, blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grey, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import Place
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, shuffled, stream_key
+from flexpredict.settings.augmentation import PRESETS, Augmentation
 
 Size = tuple[int, int]
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from flexpredict.data.augmentation import Augmentation, blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grey, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import Batch, Batches, Size, keys_by_epoch, rank_share, size_of_step
 from flexpredict.data.now_reading import now_reading
 from flexpredict.data.sources.encoded_images import decode_row
 from flexpredict.data.sources.streams import ImageStream, Place, Taken, consume
 from flexpredict.errors import UserError
+from flexpredict.settings.augmentation import Augmentation
 
 Places = Mapping[int, Place]  # by consumer
 

@@ -4,7 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoders.images import Images, as_batch
 from flexpredict.errors import UserError
-
-Pooling = Literal["mean", "class"]
+from flexpredict.settings.extraction import Pooling
 
 
 class Tokens(NamedTuple):
@@ -154,7 +153,7 @@ class ImageEncoder(nn.Module, ABC):
         self.check_layers(count)
         batch = as_batch(images, self.image_size)
         self.check_size((batch.shape[2], batch.shape[3]))
-        weights = next(self.parameters())
+        weights = next(self.parameters(), self._mean)  # not every encoder has weights
         pixels = (batch if len(batch) else batch.new_zeros(1, *batch.shape[1:])).to(weights.device)
         if pixels.dtype == torch.uint8:
             pixels = pixels.float().sub_(self._mean).div_(self._std)

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from PIL.Image import Image as PILImage
 from torch import Tensor
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
-from flexpredict.data.decoding import UnreadableImage, decode
+from flexpredict.data.augmentation import draw_crops
+from flexpredict.data.decoding import decode
+from flexpredict.data.image_files import UnreadableImage
 from flexpredict.errors import UserError
+from flexpredict.settings.augmentation import PRESETS
 
 Image: TypeAlias = Tensor | NDArray[Any] | PILImage
 Images: TypeAlias = Image | Sequence[Image]

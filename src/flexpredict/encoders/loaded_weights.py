@@ -9,6 +9,7 @@ from torch import Tensor
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.model.encoder import Encoder, model_facts
 from flexpredict.runs.encoder_file import EncoderSpec
+from flexpredict.settings.extraction import Pooling
 
 Which = Literal["target", "context"]
 
@@ -45,7 +46,7 @@ class LoadedWeights:
     step: int | None = None
 
     @property
-    def pooling(self) -> Literal["mean", "class"]:
+    def pooling(self) -> Pooling:
         """How its own head makes one vector of an image.
 
         Nothing in I-JEPA trains a class token, so patches are averaged in our own encoders even where there is one.

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from flexpredict.encoders.foreign_encoder import ForeignEncoder
 from flexpredict.encoders.hub import errors_in_words, fetching
-from flexpredict.encoders.image_encoder import Pooling, Tokens
+from flexpredict.encoders.image_encoder import Tokens
 from flexpredict.encoders.names import EncoderName
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import stream_key
+from flexpredict.settings.extraction import Pooling
 
 
 class TimmEncoder(ForeignEncoder):

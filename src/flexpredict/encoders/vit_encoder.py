@@ -7,10 +7,11 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from flexpredict.data.pixels import MEAN, STD
-from flexpredict.encoders.image_encoder import ImageEncoder, Pooling, Tokens
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.encoders.loaded_weights import LoadedWeights
 from flexpredict.model.encoder import Encoder, check_patches
 from flexpredict.runs.encoder_file import EncoderSpec
+from flexpredict.settings.extraction import Pooling
 
 
 class ViTEncoder(ImageEncoder):

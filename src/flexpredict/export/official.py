@@ -22,10 +22,10 @@ from flexpredict.export.format import (
 )
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import VisionTransformer, resample_abs_pos_embed
-from flexpredict.report.run_record import Run, read_run
 from flexpredict.runs.checkpoint import last_checkpoint, model_tensors, read_state
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_record import Run, read_run
 
 _PREDICTOR = {ours: published for published, ours in PREDICTOR_NAMES.items()}
 _EPS = 1e-6  # of the published models

@@ -11,19 +11,23 @@ n_j in pixel space. It is the same A for context and noise, so switching the noi
 
 import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from flexpredict.errors import UserError
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
-from flexpredict.model.encoder import Encoder
+from flexpredict.model.encoder import Encoder, ModelFacts
 from flexpredict.model.partial_block import block_at, pick
-from flexpredict.model.position_noise import Positions, noisy_tokens, stochastic_positions
-from flexpredict.model.positions import WEIGHT_STD, Grid, StochasticPositions
+from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
+from flexpredict.model.positions import Grid, StochasticPositions
 from flexpredict.model.predictor import initialise
 from flexpredict.randomness import stream_key
+from flexpredict.settings.positions import WEIGHT_STD, Positions
+from flexpredict.settings.recipe import PredictorSize, Recipe
 
 # As published for images: where the smooth-L1 loss turns from a square into a straight line.
 BETA = 2.0
@@ -55,7 +59,7 @@ class Data2Vec(Method):
         features = self._student(images, context, targets, None if keys is None else keys.flatten())
         predictions = self.predictor.output(features).unsqueeze(1)
         loss = F.smooth_l1_loss(predictions.float(), wanted, beta=BETA)
-        return self.regularised(loss, predictions, wanted)
+        return self.regularised(loss, predictions, wanted, places=targets.unsqueeze(1))
 
     def _student(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None) -> Tensor:
         """Features at the targets: B Nt d_e. Tokens are seen in any order, as each brings its place along."""
@@ -122,3 +126,44 @@ class MaskedPatches(nn.Module):
     def positions(self) -> Tensor:
         """ψ, the encoder's own: N d_e."""
         return self._encoder[0].positions_on(self.grid)[1]
+
+
+def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
+    """The recipe with data2vec's defaults; raises where it asks for what data2vec cannot do."""
+    _refuse_what_it_cannot_do(recipe, facts)
+    layers = recipe.targets.layers or max(1, facts.depth // 2)
+    return replace(recipe, targets=replace(recipe.targets, layers=layers))
+
+
+def build(recipe: Recipe, encoder: Encoder) -> Data2Vec:
+    """The model of a settled recipe."""
+    return Data2Vec(encoder, recipe.positions, recipe.targets.layers or 1, recipe.seed, recipe.positions.l1)
+
+
+def _refuse_what_it_cannot_do(recipe: Recipe, facts: ModelFacts) -> None:
+    if facts.relative:
+        raise UserError(
+            f"{recipe.model} has relative positions, and method data2vec adds those of masked tokens to them. Use "
+            "method=ijepa or mae, or a model with positions of its own such as vit_base_patch16_224."
+        )
+    if recipe.predictor != PredictorSize():
+        raise UserError(
+            "The size of a predictor is given (predictor.dim, depth or heads), and data2vec has none: its encoder "
+            "predicts by itself. Leave them out (null), or use method=ijepa."
+        )
+    if recipe.masking.kind not in ("blocks", "random"):
+        raise UserError(
+            f"masking.kind={recipe.masking.kind} leaves patches neither seen nor predicted and predicts some twice, "
+            "and data2vec's encoder sees every place once. Use masking.kind=blocks or random."
+        )
+    own = "learned" if recipe.positions.kind == "learned" else "sincos"
+    if recipe.encoder_positions != own:
+        raise UserError(
+            f"encoder_positions={recipe.encoder_positions} contradicts positions.kind={recipe.positions.kind}: "
+            "data2vec's masked tokens are in the encoder and have its positions. Leave encoder_positions out."
+        )
+    if recipe.positions.covariance == "conditional":
+        raise UserError(
+            "positions.covariance=conditional predicts the noise level from what the encoder makes of the context, "
+            "and data2vec adds noise before the encoder. Use another covariance, or method=ijepa or mae."
+        )

@@ -10,6 +10,7 @@ stands at the centre of its cell, counted in patches, so that context and target
 """
 
 import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,13 +18,13 @@ from torch.nn import functional as F
 
 from flexpredict.masking import patches_of_cells
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
-from flexpredict.methods.targets import RunningStandardization, Targets, normalize_tokens
-from flexpredict.model.encoder import Encoder
+from flexpredict.methods.targets import RunningStandardization, normalize_tokens
+from flexpredict.model.encoder import Encoder, ModelFacts
 from flexpredict.model.partial_block import pick
 from flexpredict.model.positions import Grid
-from flexpredict.model.predictor import Predictor
-
-__all__ = ["IJEPA", "Prediction"]
+from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
+from flexpredict.settings.recipe import Recipe
+from flexpredict.settings.targets import Targets
 
 
 class IJEPA(Method):
@@ -38,7 +39,7 @@ class IJEPA(Method):
         self.targets = targets or Targets()
         self.cell = self.targets.cell
         self.standardization: RunningStandardization | None = None
-        if self.targets.standardize != "none":
+        if self.targets.standardize in ("feature", "position"):
             rows, columns = encoder.grid
             places = rows * columns // self.cell**2 if self.targets.standardize == "position" else 1
             self.standardization = RunningStandardization(encoder.dim, places)
@@ -58,7 +59,7 @@ class IJEPA(Method):
         streams = None if keys is None else keys.flatten()
         predictions = self.predictor(seen, context, targets, streams, grid, self.cell)
         loss = F.smooth_l1_loss(predictions.float(), wanted)
-        return self.regularised(loss, predictions, wanted, features)
+        return self.regularised(loss, predictions, wanted, targets, features)
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -111,3 +112,14 @@ class IJEPA(Method):
     @property
     def saved_encoder(self) -> tuple[Encoder, str]:
         return self.target_encoder, "target encoder"
+
+
+def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
+    """The recipe with I-JEPA's defaults: features of the last layer, a predictor of half the encoder's size."""
+    targets = replace(recipe.targets, layers=recipe.targets.layers or 1)
+    return replace(recipe, targets=targets, predictor=predictor_size(recipe.predictor, facts))
+
+
+def build(recipe: Recipe, encoder: Encoder) -> IJEPA:
+    """The model of a settled recipe."""
+    return IJEPA(encoder, build_predictor(recipe, encoder), recipe.targets, recipe.positions.l1)

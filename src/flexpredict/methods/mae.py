@@ -6,14 +6,17 @@ Class and register tokens take part in both. With stochastic positions A is the 
 features. (In the paper's hands noise did not help here: exact pixels need an exact place.)
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.methods.method import MaskedTokens, Method, Prediction
-from flexpredict.model.encoder import Encoder
+from flexpredict.model.encoder import Encoder, ModelFacts
 from flexpredict.model.partial_block import pick
-from flexpredict.model.predictor import Predictor
+from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
+from flexpredict.settings.recipe import Recipe
 
 
 class MAE(Method):
@@ -44,7 +47,7 @@ class MAE(Method):
         grid = self.context_encoder.grid_of(images)
         predictions = self.predictor(features, context, targets, None if keys is None else keys.flatten(), grid)
         loss = F.mse_loss(predictions.float(), wanted)
-        return self.regularised(loss, predictions, wanted, features[:, -context.shape[1] :].detach())
+        return self.regularised(loss, predictions, wanted, context, features[:, -context.shape[1] :].detach())
 
     def target_pixels(self, images: Tensor, targets: Tensor) -> Tensor:
         """What is to be predicted, B C M Nt -> (B·C) M Nt (p·q·3): rows of pixels, the colours of each together."""
@@ -69,3 +72,14 @@ class MAE(Method):
 def patch_values(encoder: Encoder) -> int:
     """Numbers in a patch."""
     return int(encoder.vit.patch_embed.proj.weight[0].numel())
+
+
+def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
+    """The recipe with MAE's defaults: a decoder of half the encoder's size."""
+    return replace(recipe, predictor=predictor_size(recipe.predictor, facts))
+
+
+def build(recipe: Recipe, encoder: Encoder) -> MAE:
+    """The model of a settled recipe."""
+    decoder = build_predictor(recipe, encoder, patch_values(encoder))
+    return MAE(encoder, decoder, recipe.normalize_pixels, recipe.positions.l1)

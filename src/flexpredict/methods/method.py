@@ -17,7 +17,8 @@ class Prediction(NamedTuple):
     loss: Tensor
     predictions: Tensor  # (B·C) M Nt and the size of a target
     targets: Tensor  # the same shape
-    features: Tensor  # ... d_e: those whose collapse would be that of the method
+    features: Tensor  # (B·C) ... d_e: those whose collapse would be that of the method
+    places: Tensor  # (B·C) ...: where on `mask_grid` each of the features was read
     penalty: Tensor | None = None  # the part of the loss that regularises A, where there is one
 
 
@@ -82,14 +83,17 @@ class Method(nn.Module, ABC):
         return self.children()
 
     def regularised(
-        self, loss: Tensor, predictions: Tensor, targets: Tensor, features: Tensor | None = None
+        self, loss: Tensor, predictions: Tensor, targets: Tensor, places: Tensor, features: Tensor | None = None
     ) -> Prediction:
-        """The prediction, with the penalty on A added to its loss; features: to judge by, the targets by default."""
+        """The prediction, with the penalty on A added to its loss; features: to judge by, the targets by default.
+
+        places: of the features, one for each.
+        """
         features = targets if features is None else features
         if not self.l1:
-            return Prediction(loss, predictions, targets, features)
+            return Prediction(loss, predictions, targets, features, places)
         penalty = self.l1 * self.masked_tokens.stochastic.projection.weight.abs().sum()
-        return Prediction(loss + penalty, predictions, targets, features, penalty.detach())
+        return Prediction(loss + penalty, predictions, targets, features, places, penalty.detach())
 
 
 @torch.no_grad()

@@ -5,57 +5,15 @@ images as large as those that do, and a small model earns most of its loss by pr
 common at a place. Standardizing each feature over many images takes that away.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 import torch.distributed
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from flexpredict.errors import UserError
-
-Resolution = Literal["full", "half_bilinear", "half_max"]
-Standardize = Literal["none", "feature", "position"]
-Norm = Literal["layer", "tanh", "none"]
+from flexpredict.settings.targets import Norm
 
 _FADING = 0.9  # what a step leaves of the statistics before it: about ten steps are remembered
 _EPSILON = 1e-5
-
-
-@dataclass
-class Targets:
-    """What is predicted: features of the target encoder.
-
-    Args:
-        norm: of each token by itself: "layer" (published), "tanh" of features that keep their length, or "none".
-        standardize: over recent images: "none" (published); "feature" gives each feature mean 0 and deviation 1;
-            "position" also takes out the mean at each place, so that nothing is gained by knowing the place alone.
-        layers: the mean of the target encoder's last so many layers, each layer-normed (I-JEPA: 1, data2vec: 6 of
-            ViT-B's 12; by default 1 for ijepa, half of the layers for data2vec).
-        resolution: of patches ("full"), or of cells of 2x2 patches, resized by "half_bilinear" or "half_max" (paper:
-            the full resolution is best).
-    """
-
-    norm: Norm = "layer"
-    standardize: Standardize = "none"
-    layers: int | None = None
-    resolution: Resolution = "full"
-
-    @property
-    def cell(self) -> int:
-        """Side in patches of what is predicted."""
-        return 1 if self.resolution == "full" else 2
-
-    def check(self, depth: int) -> None:
-        """Refuse settings that an encoder of so many layers does not have."""
-        if self.layers is not None and not 1 <= self.layers <= depth:
-            raise UserError(f"targets.layers={self.layers}, but the encoder has {depth} layers. Choose 1 to {depth}.")
-        if self.norm == "tanh" and (self.layers or 1) > 1:
-            raise UserError(
-                "targets.norm=tanh takes the last layer as it is, and targets.layers averages several, each "
-                "layer-normed. Use targets.layers=1, or targets.norm=layer."
-            )
 
 
 def normalize_tokens(features: Tensor, norm: Norm) -> Tensor:

@@ -8,7 +8,7 @@ to timm as it is.
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from flexpredict.model.partial_block import block_at, pick
 from flexpredict.model.positions import Grid, sincos_positions
 from flexpredict.model.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed, timm
 from flexpredict.randomness import stream_key
-
-EncoderPositions = Literal["sincos", "learned", "relative"]
+from flexpredict.settings.recipe import EncoderPositions
 
 
 class Encoder(nn.Module):
@@ -196,13 +195,7 @@ def build_encoder(
     check_patches(image_size, patch_size or facts.patch_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(seed, "encoder weights"))
-        try:
-            vit = timm.create_model(_known(model), pretrained=False, **arguments)
-        except TypeError as error:
-            raise UserError(
-                f"timm's '{model}' cannot be built with {arguments}: {error}. "
-                "Choose a plain ViT such as vit_small_patch16_224, or mend the options."
-            ) from error
+        vit = _create(model, arguments)
         encoder = _kind(vit)(vit) if facts.relative else Encoder(vit, positions)
     if options and "norm_eps" in options:
         set_norm_eps(vit, float(options["norm_eps"]))
@@ -246,6 +239,17 @@ def rescale_residual_branches(blocks: nn.Sequential) -> None:
                     weight.div_((2.0 * layer) ** 0.5)
 
 
+def _create(model: str, arguments: dict[str, Any]) -> Any:
+    try:
+        return timm.create_model(_known(model), pretrained=False, **arguments)
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"timm's '{model}' cannot be built with {arguments}: {reason}. Choose a plain ViT such as "
+            "vit_small_patch16_224, or mend model_options."
+        ) from error
+
+
 def _known(model: str) -> str:
     name = model.split(".")[0]
     if not timm.is_model(name):
@@ -269,7 +273,7 @@ class ModelFacts:
 def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
     """Sizes of a timm model, without allocating its weights."""
     with torch.device("meta"):
-        vit = timm.create_model(_known(model), pretrained=False, num_classes=0, **_timm_options(options))
+        vit = _create(model, {"num_classes": 0, **_timm_options(options)})
     kind = _kind(vit)
     kind.check(vit)
     heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from flexpredict import randomness
+from flexpredict.settings.positions import WEIGHT_STD
 
 Grid = tuple[int, int]
-WEIGHT_STD = 0.02  # of the entries of a new A
 
 
 def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0, cell: int = 1) -> Tensor:
@@ -134,14 +134,6 @@ def noise_to_signal(projection: Tensor, positions: Tensor, noise_std: float) -> 
     """Root-mean-square ‖A n‖ over root-mean-square ‖ψ‖. projection: A d_p d_e, positions: ψ N d_p."""
     noise = noise_std * projection.detach().float().norm()
     return float(noise / positions.detach().float().square().sum(dim=1).mean().sqrt())
-
-
-def noise_std_at_start(ratio: float, encoder_dim: int, weight_std: float = WEIGHT_STD) -> float:
-    """The noise_std that gives this noise-to-signal ratio when A is new (entries of standard deviation `weight_std`).
-
-    E‖A n‖² = noise_std² d_p d_e weight_std², and ‖ψ‖² = d_p / 2 since each sine has its cosine.
-    """
-    return ratio / (weight_std * math.sqrt(2 * encoder_dim))
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ For each target block it sees the context tokens c_i = ψ_i + A s_i + b and the 
 m_j = ψ_j + A n_j + m̃, and returns what it makes of the latter.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,13 +13,13 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.model import positions
-from flexpredict.model.encoder import rescale_residual_branches
+from flexpredict.model.encoder import Encoder, ModelFacts, rescale_residual_branches
 from flexpredict.model.partial_block import block_at
-from flexpredict.model.position_noise import Positions, noisy_tokens, stochastic_positions
+from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
 from flexpredict.randomness import stream_key
-
-__all__ = ["Positions", "Predictor"]
+from flexpredict.settings.positions import WEIGHT_STD, Positions
+from flexpredict.settings.recipe import PredictorSize, Recipe
 
 
 class Predictor(nn.Module):
@@ -53,7 +54,7 @@ class Predictor(nn.Module):
             self.norm = layer_norm(dim)
             self.output = nn.Linear(dim, output_dim or encoder_dim)
             self.apply(initialise)
-            nn.init.trunc_normal_(self.mask_token, std=positions.WEIGHT_STD)
+            nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)
             # Last, so that the other initial weights are the same whatever the kind of positions.
             if settings.kind == "learned":
                 self.positions = positions.learned_positions(grid, dim)
@@ -115,10 +116,26 @@ class Predictor(nn.Module):
         return positions.sincos_positions(coarse, self.positions.shape[1], cell=cell).to(self.positions)
 
 
+def predictor_size(size: PredictorSize, facts: ModelFacts) -> PredictorSize:
+    """With nothing left open: by default half the encoder's width and depth."""
+    dim = size.dim or min(384, max(4 * facts.heads, facts.dim // 2 // 4 * 4))
+    heads = size.heads or max(h for h in range(1, facts.heads + 1) if dim % h == 0)
+    return replace(size, dim=dim, depth=size.depth or max(1, min(12, facts.depth // 2)), heads=heads)
+
+
+def build_predictor(recipe: Recipe, encoder: Encoder, output_dim: int | None = None) -> Predictor:
+    """The predictor of a settled recipe."""
+    size = recipe.predictor
+    assert size.dim and size.depth and size.heads
+    return Predictor(
+        encoder.dim, encoder.grid, size.dim, size.depth, size.heads, recipe.positions, recipe.seed, output_dim
+    )
+
+
 def initialise(module: nn.Module) -> None:
     """New weights of a linear layer, from torch's generator."""
     if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=positions.WEIGHT_STD)
+        nn.init.trunc_normal_(module.weight, std=WEIGHT_STD)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
 

@@ -16,6 +16,7 @@ import yaml
 
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_text_atomically
+from flexpredict.same_settings import require_same_settings
 
 _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
 
@@ -31,11 +32,19 @@ class RunFolder:
         self.skipped = path / "skipped.jsonl"
         self.checkpoints = path / "checkpoints"
         self.encoder = path / "encoder.safetensors"
+        self.best_encoder = path / "encoder_best.safetensors"  # by the probe
         self.environment = path / "environment.json"
         self.data = path / "data.json"
 
     def create(self, overwrite: bool) -> None:
         """Make the folder, or refuse to touch one that holds something."""
+        self.refuse_used(overwrite)
+        if self.path.is_dir() and any(self.path.iterdir()):
+            shutil.rmtree(self.path)
+        self.checkpoints.mkdir(parents=True)
+
+    def refuse_used(self, overwrite: bool) -> None:
+        """Refuse a folder that holds something, unless it is a run to be replaced."""
         if self.path.is_file():
             raise UserError(f"--out {self.path} is a file. Name a folder that does not exist yet.")
         if self.path.is_dir() and any(self.path.iterdir()):
@@ -49,8 +58,12 @@ class RunFolder:
                     f"{self.path} is not empty and not a run folder (it has no config.yaml), so --overwrite does not "
                     f"delete it. Choose another --out, for example {self._free_name()}."
                 )
-            shutil.rmtree(self.path)
-        self.checkpoints.mkdir(parents=True)
+
+    @property
+    def rehearsal(self) -> Path:
+        """Beside this folder, and so on the same disk: where steps are measured before the run starts."""
+        path = self.path.resolve()
+        return path.with_name(f".{path.name}.rehearsal")
 
     def save_config(self, config: dict[str, Any]) -> None:
         write_text_atomically(self.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
@@ -76,17 +89,11 @@ class RunFolder:
 
         saved: that config, where it had to be read in a way of its own.
         """
-        saved = saved or self.load_config()
-        changed = [
-            f"{name} ({saved.get(name)} became {value})"
-            for name, value in config.items()
-            if name not in free and saved.get(name) != value
-        ]
-        if changed:
-            raise UserError(
-                f"The run in {self.path} was made with another recipe: {'; '.join(changed)}. Resume it without these "
-                "options, or start a new run with another --out (pretrain: from its weights with --init_from)."
-            )
+        remedy = (
+            "Resume it without changing these settings, or start a new run in another folder (pretrain: from its "
+            "weights, with init_from)."
+        )
+        require_same_settings(self.path, saved or self.load_config(), config, remedy, free)
 
     def save_data(self, identity: dict[str, Any]) -> None:
         """What the images are, so that a resumed run can be sure to have the same."""

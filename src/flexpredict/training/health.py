@@ -1,11 +1,14 @@
-"""Is it learning or collapsing? Numbers that tell, and warnings in words."""
+"""Is it learning, collapsing, or learning nothing but places? Numbers that tell, and warnings in words."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from flexpredict.methods.method import MaskedTokens
+from flexpredict.methods.method import MaskedTokens, Prediction
+from flexpredict.model.location_share import location_share
 from flexpredict.model.position_noise import ConditionalNoise, DiagonalNoise, UntiedNoise
 from flexpredict.model.positions import location_blur, noise_to_signal
 from flexpredict.runs.metrics import Record
@@ -19,6 +22,14 @@ def feature_health(features: Tensor) -> Record:
     tokens = features.detach().flatten(0, -2).float()
     tokens = tokens[:: max(1, len(tokens) // _TOKENS)][:_TOKENS]
     return {"target_spread": float(tokens.std(dim=0).mean()), "target_rank": effective_rank(tokens)}
+
+
+def location_health(prediction: Prediction, contexts: int) -> Record:
+    """Location share of the same features, all `contexts` of an image together; nothing where samples are too few."""
+    features, places = prediction.features, prediction.places
+    rows = len(features) // contexts
+    share = location_share(features.reshape(rows, -1, features.shape[-1]), places.reshape(rows, -1))
+    return {} if math.isnan(share) else {"location_share": share}
 
 
 def effective_rank(features: Tensor) -> float:
@@ -53,7 +64,7 @@ def position_health(tokens: MaskedTokens, key: int) -> Record:
 
 @dataclass
 class Watch:
-    """Looks at each record and says, once a cause, what looks like collapse."""
+    """Looks at each record and warns in words, once a cause, of features that lose what they are for."""
 
     best: dict[str, float] = field(default_factory=dict)
     said: set[str] = field(default_factory=set)
@@ -61,36 +72,53 @@ class Watch:
     def look(self, record: Record) -> list[str]:
         """Warnings that this record gives rise to."""
         warnings = []
-        for name, (share, text) in _FALLS.items():
+        for name, sign in _SIGNS.items():
             if name not in record:
                 continue
-            best = self.best[name] = max(self.best.get(name, 0.0), record[name])
-            if record[name] < share * best and name not in self.said:
+            now = record[name]
+            best = self.best[name] = sign.better(self.best.get(name, now), now)
+            if sign.alarming(now, best) and name not in self.said:
                 self.said.add(name)
-                warnings.append(text.format(now=record[name], best=best))
+                warnings.append(sign.text.format(now=now, best=best))
         return warnings
 
 
-# name: (warn below this share of the best value so far, in these words)
-_FALLS = {
-    "target_rank": (
-        0.25,
+@dataclass(frozen=True)
+class _Sign:
+    """A number that tells of trouble when it is far from the best it has been, and the warning it then gives."""
+
+    text: str
+    better: Callable[[float, float], float] = max
+    alarming: Callable[[float, float], bool] = lambda now, best: now < 0.25 * best
+
+
+def _drifts_to_location(now: float, best: float) -> bool:
+    """Most of the variance, and clearly more than before: an untrained encoder may begin with about half."""
+    return now > 0.6 and now > best + 0.1
+
+
+_SIGNS = {
+    "target_rank": _Sign(
         "The target features are collapsing: their effective rank fell from {best:.1f} to {now:.1f}. "
         "Try a lower learning rate, a longer warm-up, or a higher optimizer.ema_momentum.",
     ),
-    "target_spread": (
-        0.25,
+    "target_spread": _Sign(
         "The target features are becoming all alike: their spread fell from {best:.2f} to {now:.2f}. "
         "Try a lower learning rate, a longer warm-up, or a higher optimizer.ema_momentum.",
     ),
-    "A_norm": (
-        0.25,
+    "A_norm": _Sign(
         "‖A‖ is falling towards zero ({best:.2f} to {now:.2f}): the predictor gives up the context to be rid of the "
         "noise. Try a lower positions.noise_std or a lower final_weight_decay.",
     ),
-    "noise_matrix_norm": (
-        0.25,
+    "noise_matrix_norm": _Sign(
         "The noise is being switched off: its own matrix fell from {best:.2f} to {now:.2f}. Nothing holds it up; "
         "positions.covariance=tied shares it with the context, which does.",
+    ),
+    "location_share": _Sign(
+        "The features tell little but where a patch is: their location share rose from {best:.0%} to {now:.0%}. Try "
+        "stochastic positions (positions.kind=stochastic), a higher positions.noise_to_signal, or standardized "
+        "targets (targets.standardize=position).",
+        better=min,
+        alarming=_drifts_to_location,
     ),
 }

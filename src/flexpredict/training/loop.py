@@ -21,12 +21,12 @@ from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.training.health import feature_health, position_health
+from flexpredict.training.health import feature_health, location_health, position_health
 from flexpredict.training.journal import Journal
 from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.schedules import cosine, linear, noise_share, warmup_cosine
+from flexpredict.training.schedules import linear, noise_share
 from flexpredict.training.signals import stop_on_signal
 
 Probe = Callable[[Encoder], float]
@@ -53,7 +53,7 @@ def train(
     """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
     recipe, settings = plan.recipe, plan.recipe.optimizer
     model.to(fabric.device)  # before the optimizers load their state, which goes where the parameters are
-    optimizers = build_optimizers(settings, model, plan.lr)
+    optimizers = build_optimizers(settings, model)
     state = load_checkpoint(folder.checkpoints, model, optimizers) or {"step": 0}
     first_step: int = state["step"]
     if recipe.compile:
@@ -63,7 +63,7 @@ def train(
     journal = Journal.open(fabric, plan, folder, progress, state)
     stochastic = model.masked_tokens.stochastic
     noise_std = stochastic.noise_std  # at the start
-    local = plan.batch_size // fabric.world_size
+    local = plan.recipe.batch_size // fabric.world_size
     part = local // recipe.accumulate
     batches = _batches(fabric, plan, source, first_step, journal)
 
@@ -76,20 +76,17 @@ def train(
             waited = time.perf_counter() - started
 
             # Published schedules, each a function of the step.
-            lr = warmup_cosine(
-                step, plan.steps, plan.warmup_steps, settings.start_lr * plan.lr, plan.lr, settings.final_lr * plan.lr
-            )
-            weight_decay = cosine(step, plan.steps, settings.weight_decay, settings.final_weight_decay)
+            lr, weight_decay = plan.learning_rate(step), plan.weight_decay(step)
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            set_rates(optimizers, lr, weight_decay)
+            set_rates(optimizers, plan.rate(step), weight_decay)
 
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
             contexts = recipe.masking.contexts_per_image
             grid = model.mask_grid(batch.images)
-            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.batch_size)
+            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.recipe.batch_size)
             masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
             streams = rows[:, None] * contexts + torch.arange(contexts)
             keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
@@ -123,6 +120,7 @@ def train(
                     **done,
                     "grad_norm": float(gradient_norm or 0.0),
                     **feature_health(prediction.features),
+                    **location_health(prediction, contexts),
                     **position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step)),
                 }
                 if prediction.penalty is not None:
@@ -130,6 +128,12 @@ def train(
                 if probe is not None and plan.probe_due(step + 1):
                     record["knn_accuracy"] = probe(model.saved_encoder[0])
                 journal.write(step + 1, record)
+                # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
+                if record.get("knn_accuracy", 0.0) > journal.best:
+                    journal.best = record["knn_accuracy"]
+                    if fabric.is_global_zero:
+                        encoder, name = model.saved_encoder
+                        save_encoder(folder.best_encoder, encoder, spec, name)
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
                 journal.settle(step + 1)
@@ -153,20 +157,20 @@ def _batches(
 ) -> Batches:
     how: dict[str, Any] = {
         "seed": plan.recipe.seed,
-        "batch_size": plan.batch_size,
+        "batch_size": plan.recipe.batch_size,
         "first_step": first_step,
         "last_step": plan.steps,
         "rank": fabric.global_rank,
         "world_size": fabric.world_size,
-        "workers": plan.workers,
+        "workers": plan.recipe.workers,
     }
     if is_stream(source):
         # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
-        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.workers))
-        return stream_batches(source, plan.augmentation, plan.image_sizes, **how, places=journal.places)
+        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.recipe.workers))
+        return stream_batches(source, plan.recipe.augmentation, plan.image_sizes, **how, places=journal.places)
     if first_step == 0:
         journal.skipped.add(source.problems)
-    return training_batches(source, plan.augmentation, plan.image_sizes, **how)
+    return training_batches(source, plan.recipe.augmentation, plan.image_sizes, **how)
 
 
 def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch:
@@ -181,7 +185,7 @@ def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch
     if last is not None:
         return replace(last, skipped=[], place=None)
     plan = journal.plan
-    share = plan.batch_size // journal.fabric.world_size
+    share = plan.recipe.batch_size // journal.fabric.world_size
     return Batch(torch.zeros(share, 3, *plan.image_size, dtype=torch.uint8), torch.zeros(share, dtype=torch.int64))
 
 

@@ -12,7 +12,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """Loss, images/s, data wait and time left. Silent on all ranks but the first."""
+    """Loss, location share, images/s, data wait and time left. Silent on all ranks but the first."""
 
     def __init__(self, console: Console, steps: int, label: str = "pre-training") -> None:
         self.console = console
@@ -45,9 +45,14 @@ class TrainingProgress:
         if self._bar:
             self._bar.stop()
 
-    def numbers(self, loss: float, images_per_second: float, data_wait: float) -> None:
+    def numbers(
+        self, loss: float, images_per_second: float, data_wait: float, location_share: float | None = None
+    ) -> None:
         """New numbers to show."""
-        self._numbers = f"loss {loss:.4f} · {images_per_second:,.0f} images/s · data wait {data_wait:.0%}"
+        located = "" if location_share is None else f"location share {location_share:.0%}"
+        speed = f"{images_per_second:,.0f} images/s"
+        parts = (f"loss {loss:.4f}", located, speed, f"data wait {data_wait:.0%}")
+        self._numbers = " · ".join(filter(None, parts))
 
     def step(self, step: int) -> None:
         """`step` steps are done."""

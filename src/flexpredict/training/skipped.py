@@ -48,7 +48,7 @@ class SkippedImages:
     def _refuse_too_many(self, step: int) -> None:
         limit, images = self._plan.recipe.max_skipped, self._plan.images
         # For each that was skipped, another was tried.
-        tried = step * self._plan.batch_size + len(self._known)
+        tried = step * self._plan.recipe.batch_size + len(self._known)
         if images is not None:
             tried = min(tried, images)
         allowed = limit * tried

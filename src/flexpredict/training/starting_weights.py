@@ -19,7 +19,7 @@ from flexpredict.model.timm_parts import resample_abs_pos_embed
 from flexpredict.runs.checkpoint import last_checkpoint, model_tensors
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.training.recipe import Recipe
+from flexpredict.settings.recipe import Recipe
 
 _ENCODERS = ("context_encoder", "target_encoder")
 
@@ -97,23 +97,31 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
     own = {name: tensor for name, tensor in model.state_dict().items() if name.split(".")[0] not in _ENCODERS}
     if not initial.rest:
         return [f"Only the encoder is taken from there: the rest of the model ({len(own)} tensors) is new."]
-    # Parameters that only some kinds of noise have are new where the weights come from another kind.
-    optional = {name for name in own if ".stochastic." in name}
     rest = {name: _resized(tensor, own.get(name), model, initial) for name, tensor in initial.rest.items()}
-    problems = [f"{name} is missing" for name in own if name not in rest and name not in optional]
-    problems += [f"{name} is left over" for name in rest if name not in own and ".stochastic." not in name]
+    rest = {name: tensor for name, tensor in rest.items() if not _is_optional(name) or _fits(tensor, own.get(name))}
+    problems = [f"{name} is missing" for name in own if name not in rest and not _is_optional(name)]
+    problems += [f"{name} is left over" for name in rest if name not in own]
     problems += [
         f"{name} is {list(rest[name].shape)}, not {list(tensor.shape)}"
         for name, tensor in own.items()
-        if name in rest and rest[name].shape != tensor.shape
+        if name in rest and not _fits(rest[name], tensor)
     ]
     if problems:
         raise UserError(
             f"The predictor of {initial.name} does not fit the recipe: {', '.join(problems[:4])}. Leave predictor "
             "and positions as they were there, or start from its encoder alone (the encoder.safetensors of a run)."
         )
-    model.load_state_dict({name: tensor for name, tensor in rest.items() if name in own}, strict=False)
+    model.load_state_dict(rest, strict=False)
     return []
+
+
+def _is_optional(name: str) -> bool:
+    """Parameters that only some kinds of noise have, and statistics of targets; new where the recipe has others."""
+    return ".stochastic." in name or name.startswith("standardization.")
+
+
+def _fits(tensor: Tensor, own: Tensor | None) -> bool:
+    return own is not None and tensor.shape == own.shape
 
 
 def _load_encoder(encoder: Any, tensors: dict[str, Tensor], initial: InitialWeights) -> None:

@@ -1,4 +1,4 @@
-"""Turns scenes that are already decided into images and masks: backdrop, objects from far to near, sensor noise."""
+"""Turns scenes that are already decided into images and masks: backdrop, parts, objects, sensor noise."""
 
 import functools
 from dataclasses import dataclass, fields
@@ -31,6 +31,7 @@ class Scenes:
     light: Floats  # B 2: the unit vector (y, x) towards the lamp
     noise_start: Floats  # B, in [0, 1): which noise
     noise_level: Floats  # B: standard deviation in grey levels
+    parts: Objects | None = None  # B K ..., one of each object
 
 
 def draw(scenes: Scenes, images: Images, masks: Masks) -> None:
@@ -42,17 +43,31 @@ def draw(scenes: Scenes, images: Images, masks: Masks) -> None:
 
 
 def _draw_chunk(scenes: Scenes, chunk: slice, images: Images, masks: Masks) -> None:
-    size = masks.shape[1], masks.shape[2]
-    backdrops, objects, present = scenes.backdrops, scenes.objects, scenes.present[chunk]
+    backdrops = scenes.backdrops
     backdrops = Backdrops(**{field.name: getattr(backdrops, field.name)[chunk] for field in fields(Backdrops)})
-    layer, scene = np.nonzero(present.T)  # of each object; nearest layer first
-    objects = Objects(**{field.name: getattr(objects, field.name)[chunk][scene, layer] for field in fields(Objects)})
-    label = np.cumsum(present, axis=1)[scene, layer].astype(np.uint8)
+    canvas = paint_backdrops(backdrops, (masks.shape[1], masks.shape[2]))
+    if scenes.parts is not None:
+        # Behind all objects, not only their own: whatever can be seen of an object, no part hides it.
+        _lay(scenes.parts, scenes, chunk, canvas, masks)
+    _lay(scenes.objects, scenes, chunk, canvas, masks)
 
-    canvas = paint_backdrops(backdrops, size)
+    noise = _noise_windows(canvas[0].size)[(scenes.noise_start[chunk] * _NOISE_STARTS).astype(np.int64)]
+    noise *= scenes.noise_level[chunk, None].astype(np.float32)
+    canvas += noise.reshape(canvas.shape)
+    canvas += 0.5
+    np.clip(canvas, 0, 255, out=canvas)
+    images[...] = canvas.astype(np.uint8).transpose(0, 2, 3, 1)
+
+
+def _lay(things: Objects, scenes: Scenes, chunk: slice, canvas: NDArray[np.float32], masks: Masks) -> None:
+    """All objects, or the parts of all objects, from far to near, onto what is there."""
+    present = scenes.present[chunk]
+    layer, scene = np.nonzero(present.T)  # of each object; nearest layer first
+    things = Objects(**{field.name: getattr(things, field.name)[chunk][scene, layer] for field in fields(Objects)})
+    label = np.cumsum(present, axis=1)[scene, layer].astype(np.uint8)
     tiles = [
         (same_size, _windows(canvas, same_size), _windows(masks, same_size))
-        for same_size in paint_objects(objects, scenes.light[chunk][scene], size)
+        for same_size in paint_objects(things, scenes.light[chunk][scene], (masks.shape[1], masks.shape[2]))
     ]
     # A scene has one object in a layer, so that the tiles of a layer can be laid all at once.
     for this_layer in reversed(range(present.shape[1])):
@@ -66,13 +81,6 @@ def _draw_chunk(scenes: Scenes, chunk: slice, images: Images, masks: Masks) -> N
             labels = mask_windows[scene[at], row, column]  # n S S
             np.copyto(labels, label[at, None, None], where=same_size.inside[which])
             mask_windows[scene[at], row, column] = labels
-
-    noise = _noise_windows(canvas[0].size)[(scenes.noise_start[chunk] * _NOISE_STARTS).astype(np.int64)]
-    noise *= scenes.noise_level[chunk, None].astype(np.float32)
-    canvas += noise.reshape(canvas.shape)
-    canvas += 0.5
-    np.clip(canvas, 0, 255, out=canvas)
-    images[...] = canvas.astype(np.uint8).transpose(0, 2, 3, 1)
 
 
 def _windows(canvas: NDArray[Any], tiles: Tiles) -> NDArray[Any]:

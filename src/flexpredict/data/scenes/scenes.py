@@ -3,7 +3,10 @@
 Up to six shaded objects stand at different distances in front of a backdrop. The class of a scene is its *kind*: the
 shape, and the pattern that goes with it, of most of its objects. Seeing one object therefore tells what a hidden one
 looks like, but not where it is. Hues, light, backdrop, number of objects and distances say nothing about the class.
-How hard the scenes are is set at the top of `scene_worlds.py`.
+How hard the scenes are is set at the top of `worlds.py`.
+
+With `where`, every object has a part. What part it is depends on the object's kind alone; `where` dials how far the
+part strays from the top of its object. Nothing else about a scene depends on it, so scenes can be compared in pairs.
 """
 
 from dataclasses import dataclass
@@ -46,9 +49,17 @@ class VideoBatch:
 
 
 def draw_scenes(
-    indices: NDArray[np.int64], *, size: int | tuple[int, int] = 64, seed: int = 0, split: str = "train"
+    indices: NDArray[np.int64],
+    *,
+    size: int | tuple[int, int] = 64,
+    seed: int = 0,
+    split: str = "train",
+    where: float | None = None,
 ) -> SceneBatch:
-    """Scene i of (seed, split), the same in whatever batch it is drawn. size: one side, or height and width."""
+    """Scene i of (seed, split), the same in whatever batch it is drawn.
+
+    size: one side, or height and width. where: gives objects a part each, always on top (0) to anywhere around (1).
+    """
     if split not in SPLITS:
         hint = did_you_mean(split, SPLITS)
         raise UserError(f"The built-in scenes have no split '{split}'.{hint} Use one of: {', '.join(SPLITS)}.")
@@ -60,7 +71,7 @@ def draw_scenes(
     nearest = np.empty(len(indices), np.float32)
     for start in range(0, len(indices), _BLOCK):
         block = slice(start, start + _BLOCK)
-        worlds = _worlds(indices[block], (height, width), seed, split)
+        worlds = _worlds(indices[block], (height, width), seed, split, where)
         draw(worlds.scenes, images[block], masks[block])
         classes[block], nearest[block] = worlds.classes, worlds.nearest
         counts[block] = worlds.scenes.present.sum(axis=1)
@@ -68,7 +79,12 @@ def draw_scenes(
 
 
 def draw_videos(
-    indices: NDArray[np.int64], *, frames: int = 16, size: int | tuple[int, int] = 64, seed: int = 0
+    indices: NDArray[np.int64],
+    *,
+    frames: int = 16,
+    size: int | tuple[int, int] = 64,
+    seed: int = 0,
+    where: float | None = None,
 ) -> VideoBatch:
     """Video i of the seed: a scene whose objects travel, turn and pass each other while the camera turns a little.
 
@@ -78,7 +94,7 @@ def draw_videos(
         raise UserError(f"A video of {frames} frames cannot be drawn. Ask for 1 or more.")
     height, width = _height_and_width(size)
     indices = _checked(indices)
-    worlds = _worlds(indices, (height, width), seed, "video")
+    worlds = _worlds(indices, (height, width), seed, "video", where)
     images = np.empty((len(indices), frames, height, width, 3), np.uint8)
     masks = np.zeros((len(indices), frames, height, width), np.uint8)
     for frame in range(frames):
@@ -95,9 +111,11 @@ def nearest_bins(nearest: ArrayLike) -> NDArray[np.int64]:
     return np.searchsorted(thresholds, np.asarray(nearest, np.float32), side="right").astype(np.int64)
 
 
-def _worlds(indices: NDArray[np.int64], size: tuple[int, int], seed: int, stream: str) -> Worlds:
+def _worlds(indices: NDArray[np.int64], size: tuple[int, int], seed: int, stream: str, where: float | None) -> Worlds:
+    if where is not None and not 0 <= where <= 1:
+        raise UserError(f"where is {where:g}; use a number from 0 (parts always on top of objects) to 1 (anywhere).")
     keys = sample_keys(stream_key(seed, f"scenes/{stream}"), torch.from_numpy(indices))
-    return imagine(keys, size)
+    return imagine(keys, size, where)
 
 
 def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:

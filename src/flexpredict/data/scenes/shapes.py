@@ -1,4 +1,4 @@
-"""The ten shapes of the built-in scenes, as tables of the distance to their outline.
+"""The ten shapes of the built-in scenes, and those of their parts, as tables of the distance to the outline.
 
 A shape is a function (x, y) -> distance to its outline, positive inside. Objects look the distance up instead of
 computing it, so that objects of all shapes are painted at once.
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Shape = Callable[[Floats, Floats], Floats]
 
 # A table covers [-SPAN, SPAN]² in units of the object's radius: the largest shape and the shadow around it.
 SPAN = 1.35
 # All shapes have the area of a ball of this radius, or else the number of object pixels would tell the class.
-_BALL_RADIUS = 0.74
+BALL_RADIUS = 0.74
+_DIRECTIONS = 360
 
 
 def _ball(x: Floats, y: Floats) -> Floats:
@@ -66,6 +68,23 @@ def _flower(x: Floats, y: Floats) -> Floats:
     return _union(petal, middle)
 
 
+def _eyelet(x: Floats, y: Floats) -> Floats:
+    return 0.29 - np.abs(np.hypot(x, y) - 0.7)
+
+
+def _diamond(x: Floats, y: Floats) -> Floats:
+    return _rounded_box((x + y) * np.sqrt(0.5), (y - x) * np.sqrt(0.5), 0.8, 0.8, corner=0.05)
+
+
+def _clover(x: Floats, y: Floats) -> Floats:
+    x, y = _folded(x, y, 3)
+    return 0.5 - np.hypot(x - 0.46, y)
+
+
+def _sparkle(x: Floats, y: Floats) -> Floats:
+    return _pointed(x, y, tips=4, notch=0.58)
+
+
 def _union(a: Floats, b: Floats) -> Floats:
     union: Floats = np.maximum(a, b)
     return union
@@ -95,7 +114,7 @@ def _rounded_box(x: Floats, y: Floats, half_width: float, half_height: float, co
     return corner - outside - np.minimum(np.maximum(beyond_x, beyond_y), 0)
 
 
-SHAPES: dict[str, Callable[[Floats, Floats], Floats]] = {
+SHAPES: dict[str, Shape] = {
     "ball": _ball,
     "box": _box,
     "ring": _ring,
@@ -107,24 +126,53 @@ SHAPES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "heart": _heart,
     "flower": _flower,
 }
+# Parts are compact: they touch their object wherever on its outline they stand, and their shadow ends within SPAN.
+PARTS: dict[str, Shape] = {
+    "knob": _ball,
+    "eyelet": _eyelet,
+    "diamond": _diamond,
+    "clover": _clover,
+    "sparkle": _sparkle,
+}
 
 
 @functools.lru_cache(maxsize=4)
 def distance_tables(resolution: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The distances, shapes resolution resolution (rows are y), and the largest distance inside each shape.
 
-    Every shape is moved to its centroid and scaled to the same area.
+    Every shape is moved to its centroid and scaled to the same area. Parts follow the ten shapes.
     """
     x, y = np.meshgrid(_cell_centres(256), _cell_centres(256))
     cell = (2 * SPAN / 256) ** 2
     tables = []
-    for distance in SHAPES.values():
+    for distance in (*SHAPES.values(), *PARTS.values()):
         inside = distance(x, y) > 0
-        scale = _BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
+        scale = BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
         axis = _cell_centres(resolution) / scale
-        tables.append(scale * distance(*np.meshgrid(axis + x[inside].mean(), axis + y[inside].mean())))
-    stacked = np.stack(tables).astype(np.float32)
+        table = scale * distance(*np.meshgrid(axis + x[inside].mean(), axis + y[inside].mean()))
+        tables.append(table.astype(np.float32))
+    stacked = np.stack(tables)
     return stacked, stacked.max(axis=(1, 2))
+
+
+@functools.lru_cache(maxsize=1)
+def orbits(radius: float) -> Floats:
+    """10 directions: how far from the middle of each shape a disc of this radius still touches it.
+
+    The directions go once around, from x towards y.
+    """
+    tables, _ = distance_tables(256)
+    directions = np.arange(_DIRECTIONS)[:, None] / _DIRECTIONS * 2 * np.pi
+    axis, two_cells = _cell_centres(256), 4 * SPAN / 256
+    farthest = []
+    for table in tables[: len(SHAPES)]:
+        row, column = np.nonzero((table > 0) & (table < two_cells))  # the rim, which is what a disc outside touches
+        x, y = axis[column], axis[row]
+        ahead = x * np.cos(directions) + y * np.sin(directions)  # directions rim
+        aside = x * np.sin(directions) - y * np.cos(directions)
+        touching = ahead + np.sqrt(np.maximum(radius**2 - aside**2, 0))
+        farthest.append(np.where(np.abs(aside) < radius, touching, 0).max(axis=1))
+    return np.stack(farthest)
 
 
 def _cell_centres(resolution: int) -> Floats:

@@ -1,6 +1,6 @@
-"""Decides what is in a built-in scene, and how it moves: everything random about the scenes is here.
+"""Decides what is in a built-in scene, and how it moves: all that is random is here, and in `parts.py` for parts.
 
-All of it is independent of the class except the shapes of the objects and the patterns that go with them.
+All of it is independent of the class except the shapes of objects and parts, and the patterns that go with them.
 """
 
 from dataclasses import dataclass, replace
@@ -10,14 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from flexpredict.data.scenes.backdrops import Backdrops
+from flexpredict.data.scenes.coats import COATS, pattern_waves
+from flexpredict.data.scenes.dice import Dice, Floats, Ints, Range
 from flexpredict.data.scenes.drawing import Scenes
 from flexpredict.data.scenes.objects import Objects
+from flexpredict.data.scenes.parts import Parts, attached, imagine_parts
 from flexpredict.data.scenes.shapes import SHAPES
-from flexpredict.randomness import sample_keys, stream_key, uniform
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Range = tuple[float, float]
 
 # How hard the scenes are. Lengths are in shorter image sides.
 MAX_OBJECTS = 6  # counts are uniform from 1 to this
@@ -45,22 +43,7 @@ SPEED, SPIN, BREATH, PAN = 0.03, 0.06, 0.02, 0.005  # of objects (sides, radians
 _CANDIDATES = 64  # places tried for an object before it is left out, which happens in 1 of 1,000 scenes
 _CLOUDS, _SPOTS = 3, 8
 _PLAIN, _STRIPES, _CHECKS, _GROUND, _SPOTTED = range(5)
-# The pattern of each shape, as zebras have stripes: weights of 1, p, q and pq (see `Objects.pattern`), angle in
-# degrees, cycles a radius.
-_PLAIN_COAT, _STRIPED, _CHECKED, _DOTTED = (-1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 1), (-0.5, 0.8, 0.8, 0)
-_COATS = {
-    "ball": (*_PLAIN_COAT, 0, 1.0),
-    "box": (*_CHECKED, 0, 0.9),
-    "ring": (*_STRIPED, 0, 1.1),
-    "star": (*_DOTTED, 0, 1.0),
-    "cross": (*_STRIPED, 90, 1.1),
-    "crescent": (*_STRIPED, 45, 1.4),
-    "triangle": (*_CHECKED, 45, 1.6),
-    "bar": (*_STRIPED, 0, 2.0),
-    "heart": (*_DOTTED, 0, 1.6),
-    "flower": (*_STRIPED, 90, 2.0),
-}
-_COAT_TABLE = np.array([_COATS[shape] for shape in SHAPES])
+_COAT_TABLE = np.array([COATS[shape] for shape in SHAPES])
 
 
 @dataclass(frozen=True)
@@ -74,33 +57,11 @@ class Worlds:
     spin: Floats  # B K: radians a frame
     breath: Floats  # B K: change of radius a frame at the start
     pan: Floats  # B 2: sides a frame
+    parts: Parts | None  # of the objects
 
 
-class Dice:
-    """Uniform numbers for B scenes, each a pure function of the scene's key and of what it is for.
-
-    float64, because sines and the like may differ in their last bit with the length of an array: rounded to float32
-    afterwards, a scene is the same in whatever batch it is drawn.
-    """
-
-    def __init__(self, keys: torch.Tensor) -> None:
-        self._keys = keys
-
-    def __call__(self, what: str, *shape: int) -> Floats:
-        """B *shape, in [0, 1)."""
-        keys = sample_keys(stream_key(0, what), self._keys)
-        numbers = uniform(keys, int(np.prod(shape))).double().numpy()
-        return numbers.reshape(len(keys), *shape)
-
-    def between(self, what: str, ends: Range, *shape: int) -> Floats:
-        return ends[0] + (ends[1] - ends[0]) * self(what, *shape)
-
-    def choice(self, what: str, options: int, *shape: int) -> Ints:
-        return (self(what, *shape) * options).astype(np.int64)
-
-
-def imagine(keys: torch.Tensor, size: tuple[int, int]) -> Worlds:
-    """The worlds of these keys (B), for images of this height and width."""
+def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = None) -> Worlds:
+    """The worlds of these keys (B), for images of this height and width. where: of the parts, None for no parts."""
     dice, count = Dice(keys), MAX_OBJECTS
     classes = dice.choice("class", len(SHAPES))
     wanted = np.arange(count) <= dice.choice("count", count)[:, None]  # B K
@@ -114,6 +75,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int]) -> Worlds:
     largest = np.where(present, radius, 0).argmax(axis=1)
     of_the_kind |= np.arange(count) == largest[:, None]
     kind = np.where(of_the_kind, classes[:, None], stranger)
+    coats = _COAT_TABLE[kind]
 
     backdrops = _backdrops(dice)
     lamp = dice.between("lamp", (0, 2 * np.pi))
@@ -123,11 +85,12 @@ def imagine(keys: torch.Tensor, size: tuple[int, int]) -> Worlds:
         radius=radius,
         angle=np.pi * TURN * dice.between("angle", (-1, 1), count),
         colours=_object_colours(dice, distance, backdrops),
-        pattern=_COAT_TABLE[kind, :4],
-        pattern_waves=_pattern_waves(dice, kind),
+        pattern=coats[..., :4],
+        pattern_waves=pattern_waves(coats, dice("pattern waves", count, 4)),
         bevel=dice.between("bevel", (0.35, 1), count),
         gloss=130 * dice("gloss", count) ** 2,
     )
+    parts = None if where is None else imagine_parts(dice, kind, where)
     scenes = Scenes(
         backdrops,
         objects,
@@ -135,6 +98,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int]) -> Worlds:
         light=np.stack((np.sin(lamp), np.cos(lamp)), axis=1),
         noise_start=dice("noise"),
         noise_level=np.full(len(keys), NOISE_LEVEL),
+        parts=None if parts is None else attached(parts, objects),
     )
     return Worlds(
         classes,
@@ -144,6 +108,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int]) -> Worlds:
         spin=dice.between("spin", (-SPIN, SPIN), count),
         breath=dice.between("breath", (-BREATH, BREATH), count),
         pan=dice.between("pan", (-PAN, PAN), 2),
+        parts=parts,
     )
 
 
@@ -165,6 +130,7 @@ def at_frame(worlds: Worlds, frame: int, size: tuple[int, int]) -> Scenes:
         scenes,
         backdrops=replace(scenes.backdrops, pan=worlds.pan * frame),
         objects=moved,
+        parts=None if worlds.parts is None else attached(worlds.parts, moved),
         noise_start=(scenes.noise_start + golden * frame) % 1,
     )
 
@@ -201,14 +167,6 @@ def _where_centres_may_be(radius: Floats, size: tuple[int, int]) -> tuple[Floats
     """The least centre and the room from there, ... 2 each."""
     low = EDGE * np.stack((radius, radius), axis=-1)
     return low, np.array(size) / min(size) - 2 * low
-
-
-def _pattern_waves(dice: Dice, kind: Ints) -> Floats:
-    """B K 4: angle and cycles nearly those of the kind, any phases."""
-    waves = dice("pattern waves", kind.shape[1], 4) * (0.3, 0.2, 1, 1) - (0.15, 0, 0, 0)
-    waves[..., 0] += np.deg2rad(_COAT_TABLE[kind, 4])
-    waves[..., 1] += _COAT_TABLE[kind, 5]
-    return waves
 
 
 def _object_colours(dice: Dice, distance: Floats, backdrops: Backdrops) -> Floats:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from flexpredict.cores import cores
-from flexpredict.data.augmentation import PRESETS, Augmentation
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.encoded_images import evenly_spaced
 from flexpredict.data.sources.image_source import ImageSource
@@ -22,13 +21,15 @@ from flexpredict.data.sources.streams import ImageStream, stream_sizes
 from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
 from flexpredict.errors import UserError
 from flexpredict.files import write_atomically, write_text_atomically
-from flexpredict.masking import Masking, check_masking
+from flexpredict.masking import check_masking
 from flexpredict.prepare.inspection.contact_sheet import contact_sheet
 from flexpredict.prepare.inspection.examination import Findings, examine_source, examine_stream
 from flexpredict.prepare.inspection.passing_stream import PassingStream
 from flexpredict.prepare.inspection.survey import Survey, duplicate_groups, take_survey
 from flexpredict.prepare.inspection.table import print_survey
 from flexpredict.progress import Counting
+from flexpredict.settings.augmentation import PRESETS, Augmentation
+from flexpredict.settings.masking import Masking
 
 __all__ = ["Survey", "inspect"]
 

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
-from flexpredict.data.augmentation import Augmentation, blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grey, draw_crops
 from flexpredict.data.decoding import UnreadableImage, upright
 from flexpredict.data.loader import keys_by_epoch, sample_order
 from flexpredict.data.sources.encoded_images import evenly_spaced
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.masking import Masking, sample_masks
+from flexpredict.masking import sample_masks
 from flexpredict.randomness import stream_key
+from flexpredict.settings.augmentation import Augmentation
+from flexpredict.settings.masking import Masking
 
 Pixels = NDArray[np.uint8]  # H W 3
 Size = tuple[int, int]

@@ -11,18 +11,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
-from flexpredict.evaluation.probe import Probing, checked
+from flexpredict.evaluation.probing import check_probe
 from flexpredict.files import write_text_atomically
 from flexpredict.progress import Counting, duration
+from flexpredict.settings.probing import Probing
+from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations import figures
 from flexpredict.studies.ablations.measuring import Data, accuracies, norms
 from flexpredict.studies.ablations.runs import ArmRun, arm_run, flat, plan_of, planned, steps_left
 from flexpredict.studies.ablations.studies import Study
 from flexpredict.studies.ablations.summary import as_csv, as_markdown, seeds_as_csv, summarise, table
 from flexpredict.studies.ablations.training import carry_out, seconds_a_step
-from flexpredict.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
     if any(study.probes for study in asked.studies):
         if data.test is None:
             raise UserError("Name labelled images to test on with --test; only the built-in scenes have their own.")
-        checked(data.train, data.test, Probing(labels=data.labels, subsets=data.subsets, neighbours=0))
+        check_probe(data.train, data.test, Probing(labels=data.labels, subsets=data.subsets, neighbors=0))
     runs = planned(asked.studies, asked.seeds, asked.base, asked.out)
     left = {run.folder: steps_left(run, data.train) for run in runs}
     pending = [run for run in runs if left[run.folder]]
@@ -203,5 +205,6 @@ def default_test(data: str | Sequence[str]) -> str | None:
     """Test images of the built-in scenes; other data has no default."""
     if not isinstance(data, str) or not (data == "scenes" or data.startswith("scenes:")):
         return None
-    size = next((option for option in data.partition(":")[2].split(",") if option.startswith("size=")), "size=64")
-    return f"scenes:2000,{size},split=test,first=10000"
+    asked = read_options(data, SceneOptions(count=2000), IMAGE_OPTIONS)
+    where = "" if asked.where is None else f",where={asked.where:g}"
+    return f"scenes:2000,size={asked.size}{where},split=test,first=10000"

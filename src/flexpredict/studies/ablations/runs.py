@@ -18,9 +18,9 @@ from flexpredict.data.sources.opening import ImageSource, ImageStream
 from flexpredict.errors import UserError
 from flexpredict.runs.checkpoint import last_checkpoint, read_state
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.studies.ablations.studies import Arm, Study
 from flexpredict.training.plan import Plan, default_precision, make_plan
-from flexpredict.training.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.recipe_parser import make_recipe, merge
 
 

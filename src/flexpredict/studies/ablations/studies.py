@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.model.positions import WEIGHT_STD
+from flexpredict.settings.positions import WEIGHT_STD
 
 # Noise levels as the paper gives them, that is for a ViT-B. The same noise_std is less noise in a narrower encoder,
 # so recipes get the ratio ‖A n‖ / ‖ψ‖ that it means there.

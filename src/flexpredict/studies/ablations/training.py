@@ -65,7 +65,7 @@ def seconds_a_step(run: ArmRun, plan: Plan) -> float | None:
     scratch = Path(tempfile.mkdtemp(prefix="flexpredict-"))
     try:
         short = [
-            f"--epochs={_MEASURED_STEPS * plan.batch_size / plan.samples}",
+            f"--epochs={_MEASURED_STEPS * plan.recipe.batch_size / plan.samples}",
             "--checkpoint_every=1000000",
             "--log_every=1",
             "--probe_every=null",
@@ -79,7 +79,7 @@ def seconds_a_step(run: ArmRun, plan: Plan) -> float | None:
             )
         lines = (scratch / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         rates = [json.loads(line)["images_per_second"] for line in lines[len(lines) // 2 :]]
-        return plan.batch_size / float(statistics.median(rates))
+        return plan.recipe.batch_size / float(statistics.median(rates))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

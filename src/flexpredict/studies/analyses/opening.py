@@ -9,14 +9,14 @@ from torch import Tensor
 
 from flexpredict.encoders.names import resolve_name
 from flexpredict.errors import UserError, printable
+from flexpredict.methods.choosing import build_method, settle_method
 from flexpredict.methods.method import MaskedTokens, Method
 from flexpredict.model.encoder import model_facts
 from flexpredict.runs.checkpoint import load_model, newest_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.training.objective import build_method, settle_method
-from flexpredict.training.recipe import Recipe, parse_image_sizes
+from flexpredict.settings.recipe import Recipe, parse_image_sizes
 from flexpredict.training.recipe_parser import make_recipe, read_yaml
 from flexpredict.training.starting_weights import adopted, initial_weights, start_from
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.pixels import normalise
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
@@ -24,6 +24,7 @@ from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.positions import Grid
 from flexpredict.prepare.inspection.passing_stream import KeptImages
 from flexpredict.randomness import stream_key
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.studies.analyses.opening import OpenedModel
 from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
 from flexpredict.studies.analyses.places import in_words, place

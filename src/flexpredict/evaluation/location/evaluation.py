@@ -1,0 +1,179 @@
+"""Location: fits on some images, and measures on others."""
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.subset_source import SubsetSource
+from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.errors import UserError
+from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
+from flexpredict.evaluation.linear import FittedProbe, fit_probe
+from flexpredict.evaluation.location.place import Patches, PlaceTold, fit_places, measure_places
+from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robustness
+from flexpredict.evaluation.location.tables import LocationResult
+from flexpredict.evaluation.probing import fitting_device, unreadable_warning
+from flexpredict.evaluation.subsets import label_subset
+from flexpredict.features.encoding import Grid, feature_shape
+from flexpredict.features.extraction import Features, cached_features
+from flexpredict.features.workspace import Workspace
+from flexpredict.settings.extraction import Extraction
+
+_FEWEST = 10  # images to fit on, and images to test on
+
+
+def measure_location(
+    space: Workspace,
+    data: ImageSource,
+    test: ImageSource | None,
+    how: Extraction,
+    *,
+    shifts: int | None = None,
+    images: int | None = None,
+    seed: int = 0,
+) -> LocationResult:
+    """Location share, linear read-out of row and column, and what shifts of the image do to pooled features.
+
+    Args:
+        data: images to fit on. Without `test` they are halved, class by class where they have labels.
+        test: images that everything is measured on. Where both have labels, a linear probe is measured too.
+        shifts: the largest shift in patches (default: 3, but at most half the grid).
+        images: at most this many to fit on, and as many to test on, with at least one of each class (default: all).
+        seed: of the halves, and of the images held out to choose the probe's penalty.
+    """
+    encoder, fabric, console = space.encoder, space.fabric, space.console
+    # Settings that cannot work are refused before hours of work.
+    grid = _grid(encoder, how)
+    planned = plan_shifts(grid, encoder.patch_size, shifts)
+    train, test = _train_and_test(data, test, images, seed)
+    labels = _labels(train, test)
+
+    known, asked = (Patches(encoder, source, how, fabric.device, console) for source in (train, test))
+    readout, choice = fit_places(known, grid)
+    place = measure_places(asked, grid, readout)
+
+    def pooled(source: ImageSource) -> Features:
+        return cached_features(encoder, source, how, fabric, console)
+
+    probe = _probe(pooled(train), labels[0], seed, fitting_device(fabric)) if labels else None
+    moved = robustness(test, planned, pooled, probe.predict if probe else None, labels[1] if labels else None)
+    protocol: dict[str, Any] = {
+        "encoder": encoder.name,
+        **how.describe(encoder),
+        "settings": ", ".join(filter(None, (how.settings(encoder), f"{images} images" if images else ""))),
+        "train": _counted(known),
+        "test": _counted(asked),
+        "grid": f"{grid[0]}x{grid[1]}",
+        "location_share": "of the test images, corrected for finite samples",
+        "read_out": "ridge regression on standardized features of single patches; penalty chosen on held-out "
+        "training images",
+        "shifted": "test images, as the encoder sees them; borders reflected; mean over directions",
+        "shifts_in_pixels": {shift.name: shift.pixels for shift in planned},
+        "probe": f"linear, on unshifted training images, l2 {probe.l2:g}" if probe else "none, without labels",
+        "seed": seed,
+    }
+    details = {"place": {**asdict(place), **choice}, "shifts": asdict(moved)}
+    warnings = [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
+    return LocationResult(
+        "location",
+        encoder.what,
+        test.name,
+        _numbers(place, moved),
+        protocol,
+        details,
+        title="What patches tell of their place",
+        warnings=warnings,
+    )
+
+
+def _grid(encoder: FrozenEncoder, how: Extraction) -> Grid:
+    grid = feature_shape(encoder, how, "float32").grid
+    assert grid is not None
+    if grid == (1, 1):
+        height, width = how.size_for(encoder)
+        raise UserError(
+            f"{encoder.what} sees an image of {height}x{width} as one patch, which leaves no place to tell. Use a "
+            f"larger image, such as image_size={2 * encoder.patch_size[0]}x{2 * encoder.patch_size[1]}."
+        )
+    return grid
+
+
+def _train_and_test(
+    data: ImageSource, test: ImageSource | None, most: int | None, seed: int
+) -> tuple[ImageSource, ImageSource]:
+    """`test` or, without it, the other half of `data`; no more than `most` of each."""
+    if most is not None and most < _FEWEST:
+        raise UserError(f"images={most} is too few. Use at least {_FEWEST}.")
+    needed = _FEWEST if test is not None else 2 * _FEWEST
+    if len(data) < needed:
+        purpose = "to fit on" if test is not None else "to fit on one half and test on the other"
+        raise UserError(f"{data.name} has {len(data)} image(s), but {purpose} takes at least {needed}. Name more.")
+    train = data
+    if test is None:
+        half = label_subset(_classes(data), 0.5, seed)
+        rest = torch.ones(len(data), dtype=torch.bool)
+        rest[half] = False
+        train, test = SubsetSource(data, half), SubsetSource(data, rest.nonzero()[:, 0])
+    if most is not None:
+        train, test = _at_most(train, most, seed), _at_most(test, most, seed)
+    if len(test) < _FEWEST:
+        raise UserError(
+            f"There are {len(test)} image(s) of {test.name} to test on, but at least {_FEWEST} are needed. Name "
+            "more, or name others with test."
+        )
+    return train, test
+
+
+def _at_most(source: ImageSource, most: int, seed: int) -> ImageSource:
+    if len(source) <= most:
+        return source
+    return SubsetSource(source, label_subset(_classes(source), most / len(source), seed))
+
+
+def _classes(source: ImageSource) -> Tensor:
+    """Numbered without gaps; images without a label are a class of their own."""
+    if source.labels is None:
+        return torch.zeros(len(source), dtype=torch.int64)
+    numbers: Tensor = torch.unique(source.labels, return_inverse=True)[1]
+    return numbers
+
+
+def _labels(train: ImageSource, test: ImageSource) -> tuple[Tensor, Tensor] | None:
+    """In one numbering, -1 for images that have none; None where there is nothing to learn or to test."""
+    for source in (train, test):
+        if source.labels is None or not bool((source.labels >= 0).any()):
+            return None
+    assert train.labels is not None and test.labels is not None
+    if len(torch.unique(train.labels[train.labels >= 0])) < 2:
+        return None
+    labels = test.labels.clone()
+    labels[labels >= 0] = numbered_alike(with_labels(test, "test"), with_labels(train, "training")).labels
+    return train.labels, labels
+
+
+def _probe(features: Features, labels: Tensor, seed: int, device: torch.device) -> FittedProbe:
+    found = labels[features.indices]
+    return fit_probe(features.vectors[found >= 0].to(device), found[found >= 0].to(device), seed=seed)
+
+
+def _counted(patches: Patches) -> dict[str, Any]:
+    return {
+        "data": patches.source.name,
+        "images": len(patches.source) - patches.unreadable,
+        "unreadable": patches.unreadable,
+    }
+
+
+def _numbers(place: PlaceTold, found: Robustness) -> dict[str, float]:
+    """In percent, except R² and the error in patches."""
+    numbers = {"location share": 100 * place.share, "place R²": place.mean_r2, "place error": place.error}
+    numbers |= {f"moved, {moved.shift.name}": 100 * moved.relative for moved in found.moved}
+    if found.accuracy is not None:
+        numbers["accuracy"] = 100 * found.accuracy
+        for moved in found.moved:
+            assert moved.accuracy is not None
+            numbers[f"accuracy lost, {moved.shift.name}"] = 100 * (found.accuracy - moved.accuracy)
+    return numbers

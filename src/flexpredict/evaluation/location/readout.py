@@ -1,0 +1,99 @@
+"""Reads the row and column of a patch off its features: linear regression with a ridge, from sums alone.
+
+On features standardized by the images it is fitted on, the weights minimize
+
+    mean_i ‖y_i - Wᵀ x_i - b‖² + penalty ‖W‖²            (b is not penalized),
+
+which is scikit-learn's Ridge with alpha = penalty · N. All it needs are the second moments of x and y, so any number
+of patches is fitted in constant memory; and the error of given weights on other patches follows from the moments of
+those, so that the penalty is chosen without a second pass.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flexpredict.model.location_share import in_double
+
+PENALTIES = tuple(10.0**-exponent for exponent in range(9))  # the strongest first
+_CONSTANT = 1e-9  # a deviation below this share of the mean is rounding
+
+
+class Moments:
+    """Sums of z = (x, y) and z zᵀ in float64.
+
+    Args:
+        offset: D + T, about the mean of z, and the same for moments that are to be added. It is taken away first, or
+            the variance of features with a large mean would drown in rounding.
+    """
+
+    def __init__(self, offset: Tensor) -> None:
+        self.offset = in_double(offset)
+        self.count = 0
+        self.total = torch.zeros_like(self.offset)
+        self.products = torch.zeros(len(offset), len(offset), dtype=torch.float64, device=self.offset.device)
+
+    def add(self, features: Tensor, targets: Tensor) -> None:
+        """features: N D, targets: N T."""
+        rows = torch.cat((in_double(features), in_double(targets).to(self.offset.device)), dim=1) - self.offset
+        self.count += len(rows)
+        self.total += rows.sum(dim=0)
+        self.products.addmm_(rows.T, rows)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        both = Moments(self.offset)
+        both.count = self.count + other.count
+        both.total, both.products = self.total + other.total, self.products + other.products
+        return both
+
+    def mean(self) -> Tensor:
+        return self.offset + self.total / self.count
+
+    def covariance(self) -> Tensor:
+        mean = self.total / self.count
+        return self.products / self.count - mean[:, None] * mean
+
+
+@dataclass(frozen=True)
+class Readout:
+    """From features to targets."""
+
+    weight: Tensor  # D T float64
+    bias: Tensor  # T
+    penalty: float
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """features: ... D -> ... T."""
+        return in_double(features) @ self.weight + self.bias
+
+    def mean_squared_error(self, moments: Moments) -> float:
+        """Summed over the targets, on the patches whose moments these are."""
+        # The residual y - Wᵀ x - b is linear in z.
+        residual = torch.cat((-self.weight, torch.eye(len(self.bias)).to(self.weight)))
+        mean = moments.mean() @ residual - self.bias
+        return float((residual * (moments.covariance() @ residual)).sum() + mean.square().sum())
+
+
+def ridges(moments: Moments, targets: int, penalties: Sequence[float]) -> list[Readout]:
+    """The optimum for each penalty; `targets` of the variables, the last ones, are to be read off the others."""
+    mean, covariance = moments.mean(), moments.covariance()
+    deviation = covariance.diagonal()[:-targets].clamp_min(0).sqrt()
+    constant = deviation <= _CONSTANT * mean[:-targets].abs()
+    scale = torch.where(constant, 0.0, 1 / deviation)
+    eigenvalues, vectors = torch.linalg.eigh(scale[:, None] * covariance[:-targets, :-targets] * scale)
+    along = vectors.T @ (scale[:, None] * covariance[:-targets, -targets:])
+    readouts = []
+    for penalty in penalties:
+        weight = scale[:, None] * (vectors @ (along / (eigenvalues.clamp_min(0) + penalty)[:, None]))
+        readouts.append(Readout(weight, mean[-targets:] - mean[:-targets] @ weight, penalty))
+    return readouts
+
+
+def best_readout(fitted: Moments, held_out: Moments, targets: int) -> tuple[Readout, dict[float, float]]:
+    """Fitted on both, with the penalty that is best on `held_out` when fitted on the other; and the error of each."""
+    errors = {readout.penalty: readout.mean_squared_error(held_out) for readout in ridges(fitted, targets, PENALTIES)}
+    # Of equals the first, which is the strongest.
+    penalty = min(errors, key=lambda value: errors[value])
+    return ridges(fitted + held_out, targets, (penalty,))[0], errors

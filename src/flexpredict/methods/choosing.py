@@ -1,0 +1,82 @@
+"""From a recipe to its method. What is special about a method stands beside it, in `settle` and `build`."""
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import Protocol
+
+from flexpredict.errors import UserError
+from flexpredict.methods import data2vec, ijepa, mae
+from flexpredict.methods.method import Method
+from flexpredict.model.encoder import Encoder, ModelFacts
+from flexpredict.model.positions import Grid
+from flexpredict.settings.masking import Kind
+from flexpredict.settings.recipe import EncoderPositions, MethodName, Recipe
+
+
+class _MethodModule(Protocol):
+    """What every method's module has besides the method itself."""
+
+    def settle(self, recipe: Recipe, facts: ModelFacts) -> Recipe: ...
+
+    def build(self, recipe: Recipe, encoder: Encoder) -> Method: ...
+
+
+_METHODS: dict[MethodName, _MethodModule] = {"ijepa": ijepa, "mae": mae, "data2vec": data2vec}
+_MASKING: dict[MethodName, Kind] = {"ijepa": "multiblock", "mae": "random", "data2vec": "blocks"}
+
+
+def settle_method(recipe: Recipe, facts: ModelFacts) -> Recipe:
+    """The recipe with the defaults of its method filled in; raises where they do not go together."""
+    recipe.positions.level(facts.dim)
+    positions: EncoderPositions = "learned" if recipe.positions.kind == "learned" else "sincos"
+    if facts.relative:
+        positions = "relative"
+    settled = replace(
+        recipe,
+        positions=replace(recipe.positions, convention=recipe.positions.convention or "paper"),
+        encoder_positions=recipe.encoder_positions or positions,
+        masking=recipe.masking.settled(_MASKING[recipe.method]),
+    )
+    _refuse_settings_of_others(settled)
+    recipe.targets.check(facts.depth)
+    return _METHODS[recipe.method].settle(settled, facts)
+
+
+def check_grid(recipe: Recipe, grid: Grid) -> Grid:
+    """The grid on which masks are drawn, for a grid of patches."""
+    side = recipe.targets.cell
+    if grid[0] % side or grid[1] % side:
+        raise UserError(
+            f"targets.resolution={recipe.targets.resolution} predicts cells of {side}x{side} patches, and a grid of "
+            f"{grid[0]}x{grid[1]} patches does not divide into them. Choose an image_size that makes both sides of "
+            "the grid even, or targets.resolution=full."
+        )
+    return grid[0] // side, grid[1] // side
+
+
+def build_method(recipe: Recipe, encoder: Encoder) -> Method:
+    """The model of a settled recipe."""
+    return _METHODS[recipe.method].build(recipe, encoder)
+
+
+def _refuse_settings_of_others(recipe: Recipe) -> None:
+    """Settings that mean nothing to the method of this recipe."""
+    owners: dict[str, tuple[tuple[MethodName, ...], str]] = {
+        "targets.resolution": (("ijepa",), "it resizes the features that I-JEPA predicts"),
+        "targets.standardize": (("ijepa",), "it rescales the features that I-JEPA predicts"),
+        "targets.norm": (("ijepa",), "data2vec averages layers that are layer-normed, and mae predicts pixels"),
+        "targets.layers": (("ijepa", "data2vec"), "mae predicts pixels"),
+        "normalize_pixels": (("mae",), "only it predicts pixels"),
+    }
+    for name, (methods, reason) in owners.items():
+        value, usual = (attrgetter(name)(settings) for settings in (recipe, Recipe()))
+        if recipe.method not in methods and value != usual:
+            raise UserError(
+                f"{name}={value} belongs to method {' or '.join(methods)}: {reason}. Leave it out, or use "
+                f"method={methods[0]} instead of {recipe.method}."
+            )
+    if recipe.method != "ijepa" and recipe.positions.convention == "released":
+        raise UserError(
+            f"positions.convention=released is how the authors' code for I-JEPA does it, and the method is "
+            f"{recipe.method}. Leave it out, or use method=ijepa."
+        )

@@ -1,0 +1,106 @@
+"""Where the tokens are, and how uncertain that is."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from flexpredict.errors import UserError
+
+WEIGHT_STD = 0.02  # of the entries of a new A
+Covariance = Literal["tied", "fixed", "untied", "diagonal", "conditional"]
+NoiseOn = Literal["masked", "context", "both"]
+
+
+@dataclass
+class Positions:
+    """Where the tokens are.
+
+    Args:
+        kind: "stochastic" (StoP), "sincos" (I-JEPA's) or "learned".
+        noise_std: standard deviation of the noise n (published: 0.25). 0 is sin-cos exactly.
+        noise_to_signal: the noise level as ‖A n‖ / ‖ψ‖ at the start, comparable between widths (paper, ViT-B: 0.2; by
+            default 0.5 in small runs).
+        convention: "paper": m̃ is added and b is not; "released": the authors' code, b is added and m̃ is not (by
+            default the paper's, or that of the checkpoint a run starts from).
+        covariance: of the noise. "tied": A Aᵀ, with the A of the context (paper); "fixed": the identity; "untied": a
+            learned matrix of its own, which nothing keeps from shrinking; "diagonal": a learned diagonal of its own;
+            "conditional": tied, with a level for each image, between half and twice noise_std, that is predicted from
+            its context. All start at the same ‖noise‖ / ‖ψ‖.
+        noise_on: which tokens have noise on their positions: "masked" (paper), "context" or "both".
+        hold: keep ‖A n‖ / ‖ψ‖ where it starts, whatever becomes of ‖A‖ (paper: it is left to fall with ‖A‖).
+        l1: weight of an L1 penalty on A, the sum of |A_ij|, for every kind of positions.
+        schedule: the noise level over the run: "constant" (paper), or "linear" or "cosine" to final_level.
+        final_level: noise level at the end, as a share of that at the start.
+    """
+
+    kind: Literal["stochastic", "sincos", "learned"] = "stochastic"
+    noise_std: float | None = None
+    noise_to_signal: float | None = None
+    convention: Literal["paper", "released"] | None = None
+    covariance: Covariance = "tied"
+    noise_on: NoiseOn = "masked"
+    hold: bool = False
+    l1: float = 0.0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    final_level: float = 1.0
+
+    def level(self, in_features: int, weight_std: float = WEIGHT_STD) -> float:
+        """The noise_std that these settings mean for a new A of so many columns; raises where they mean nothing."""
+        self._check()
+        if self.kind != "stochastic":
+            return 0.0
+        if self.noise_to_signal is not None:
+            return noise_std_at_start(self.noise_to_signal, in_features, weight_std)
+        return 0.25 if self.noise_std is None else self.noise_std
+
+    def _check(self) -> None:
+        for name in ("noise_std", "noise_to_signal", "l1", "final_level"):
+            value = getattr(self, name) or 0.0
+            if not 0.0 <= value < math.inf:
+                what = {"l1": "a penalty"}.get(name, "a noise level")
+                raise UserError(f"positions.{name} is {value:g}, but {what} cannot be negative or infinite.")
+        if self.kind != "stochastic":
+            self._refuse(
+                f"positions.kind={self.kind} has no noise. Leave them out, or use positions.kind=stochastic.",
+                *("noise_std", "noise_to_signal", "covariance", "noise_on", "hold", "schedule", "final_level"),
+            )
+            return
+        if self.noise_std is not None and self.noise_to_signal is not None:
+            raise UserError(
+                "The noise level is given twice, as positions.noise_std and as positions.noise_to_signal. Give one."
+            )
+        if self.covariance in ("untied", "diagonal", "conditional") and 0.0 in (self.noise_std, self.noise_to_signal):
+            raise UserError(
+                f"positions.covariance={self.covariance} learns the noise, and at noise level 0 there is none. "
+                "Give a level, or leave positions.covariance out."
+            )
+        if self.convention == "released":
+            self._refuse(
+                "positions.convention=released is the authors' code as it is, with noise through A on masked tokens. "
+                "Leave them out, or use positions.convention=paper.",
+                *("covariance", "noise_on", "hold"),
+            )
+        if self.covariance != "tied":
+            self._refuse(
+                "only the tied covariance shrinks with A. Leave it out, or use positions.covariance=tied.", "hold"
+            )
+        if self.schedule == "constant":
+            self._refuse(
+                "positions.schedule=constant keeps the noise level as it is. Leave it out, or use "
+                "positions.schedule=linear or cosine.",
+                "final_level",
+            )
+
+    def _refuse(self, reason: str, *names: str) -> None:
+        usual = {field.name: field.default for field in fields(self)}
+        changed = [f"positions.{name}={getattr(self, name)}" for name in names if getattr(self, name) != usual[name]]
+        if changed:
+            raise UserError(f"{' and '.join(changed)} does not work: {reason}")
+
+
+def noise_std_at_start(ratio: float, encoder_dim: int, weight_std: float = WEIGHT_STD) -> float:
+    """The noise_std that gives this noise-to-signal ratio when A is new (entries of standard deviation `weight_std`).
+
+    E‖A n‖² = noise_std² d_p d_e weight_std², and ‖ψ‖² = d_p / 2 since each sine has its cosine.
+    """
+    return ratio / (weight_std * math.sqrt(2 * encoder_dim))

@@ -1,0 +1,169 @@
+"""What a run is made of: every number that decides its result, and how to run it on this machine."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from flexpredict.errors import UserError
+from flexpredict.settings.augmentation import Augmentation
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.optimizer import Optimizer, SettledOptimizer
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.ranges import ranged
+from flexpredict.settings.targets import Targets
+
+Scale = Literal["small", "published"]
+MethodName = Literal["ijepa", "mae", "data2vec"]
+Precision = Literal["32-true", "bf16-mixed"]
+EncoderPositions = Literal["sincos", "learned", "relative"]
+
+
+@dataclass
+class PredictorSize:
+    """The predictor g_φ, or the decoder of mae. Left out, its size follows the encoder's.
+
+    Args:
+        dim: width d_p (paper: 384 for B, L and H; by default half the encoder's width, at most 384).
+        depth: number of blocks (paper: 6 for B, 12 for L and H; by default half the encoder's depth).
+        heads: attention heads (by default the encoder's number, or the nearest that divides the width).
+    """
+
+    dim: int | None = ranged(None, least=4)
+    depth: int | None = ranged(None, least=1)
+    heads: int | None = ranged(None, least=1)
+
+
+@dataclass
+class Recipe:
+    """Pre-training by I-JEPA with stochastic positions, or by MAE or data2vec. Everything but the data has a default.
+
+    Args:
+        data: a folder of images (nested or flat, no labels needed), WebDataset shards (shards-{000..127}.tar),
+            parquet files, hf://NAME[:SPLIT], or 'scenes' for the built-in ones; or several of these. stream: before
+            shards, parquet files or hf:// reads them in order, without a copy on disk.
+        method: what is learnt from: 'ijepa' predicts features of masked blocks, 'mae' pixels of masked patches,
+            'data2vec' averaged features of masked patches, inside the encoder.
+        model: timm name of a plain ViT (by default vit_tiny on a CPU, vit_small or vit_base on a GPU).
+        image_size: height and width, for example 224 or 256x192 (by default from the images, at most 224). Several,
+            as in 224,160,192x256, train at several resolutions: each step has one, the first is the encoder's own.
+        patch_size: side of a patch (by default the model's, smaller for small images).
+        class_token: keep the class token of models that have one (the paper's have none).
+        model_options: further arguments of timm's constructor, for example {embed_dim: 96, depth: 4}.
+        positions: where the tokens are.
+        encoder_positions: positions of the encoder: 'sincos', 'learned', or BEiT's 'relative' (by default relative
+            for models of BEiT's kind, learned where positions.kind is, else sin-cos).
+        predictor: size of the predictor; mae: of the decoder (data2vec has none).
+        masking: which patches are seen and which are predicted.
+        targets: ijepa and data2vec: which features are predicted, and how they are normalized.
+        normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter (by default
+            stop; small runs crop and flip).
+        scale: which defaults the run has: 'published', or 'small' (by default where it sees fewer than 5 million
+            images from new weights).
+        epochs: passes over the data (by default from the amount of data and the hardware).
+        minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
+            schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
+        epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
+        max_skipped: share of unreadable images above which the run stops.
+        batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
+        accumulate: parts in which a device works through its share of the batch, to save memory.
+        optimizer: AdamW or Muon, and the schedules.
+        init_from: start from other weights: a run folder, a checkpoint of I-JEPA, StoP, MAE, DINO and others,
+            timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
+            and the optimiser and step count start afresh.
+        seed: initial weights, order of data, crops, masks and noise are all functions of it.
+        precision: '32-true' or 'bf16-mixed' (by default bf16 on a GPU that has it).
+        compile: compile the model with torch.compile.
+        accelerator: what Lightning Fabric should run on ('auto', 'cpu', 'cuda', 'mps').
+        devices: number of devices on this machine, or 'auto' for all.
+        num_nodes: number of machines.
+        strategy: how Lightning Fabric spreads the work ('auto' is DDP where there are several devices).
+        workers: processes that read images (by default from the number of cores).
+        log_every: steps between two lines of metrics.jsonl.
+        checkpoint_every: steps between two checkpoints (by default twenty in a run, at most 1000 steps apart).
+        keep_every: also keep a checkpoint for good every so many epochs.
+        probe_every: classify by k-NN every so many epochs, where the data has labels.
+        loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
+    """
+
+    data: list[str] | str | None = None
+    method: MethodName = "ijepa"
+    model: str | None = None
+    image_size: int | str | None = None
+    patch_size: int | None = ranged(None, least=1)
+    class_token: bool = False
+    model_options: dict[str, Any] = field(default_factory=dict)
+    positions: Positions = field(default_factory=Positions)
+    encoder_positions: EncoderPositions | None = None
+    predictor: PredictorSize = field(default_factory=PredictorSize)
+    masking: Masking = field(default_factory=Masking)
+    targets: Targets = field(default_factory=Targets)
+    normalize_pixels: bool = True
+    augmentation: Augmentation | Literal["ijepa", "stop", "none"] | None = None
+    scale: Scale | None = None
+    epochs: float | None = ranged(None, above=0)
+    minutes: float | None = ranged(None, above=0)
+    epoch_size: int | None = ranged(None, least=1)
+    max_skipped: float = ranged(0.05, least=0, most=1)
+    batch_size: int | None = ranged(None, least=1)
+    accumulate: int = ranged(1, least=1)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    init_from: str | None = None
+    seed: int = ranged(0, least=0)
+    precision: Precision | None = None
+    compile: bool = False
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    num_nodes: int = ranged(1, least=1)
+    strategy: str = "auto"
+    workers: int | None = ranged(None, least=0)
+    log_every: int = ranged(10, least=1)
+    checkpoint_every: int | None = ranged(None, least=1)
+    keep_every: float | None = ranged(None, above=0)
+    probe_every: float | None = ranged(None, above=0)
+    loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
+
+
+@dataclass
+class SettledRecipe(Recipe):
+    """A recipe with nothing left open, as config.yaml holds it. Its learning rate and warm-up are numbers too."""
+
+    model: str = ""
+    image_size: str = ""
+    patch_size: int = 0
+    encoder_positions: EncoderPositions = "sincos"
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    scale: Scale = "published"
+    epochs: float = 0.0
+    batch_size: int = 0
+    optimizer: SettledOptimizer = field(default_factory=SettledOptimizer)
+    precision: Precision = "32-true"
+    workers: int = 0
+    checkpoint_every: int = 0
+
+
+# What may change when a run is resumed, because it does not change what is computed.
+FREE_ON_RESUME = (
+    "accelerator",
+    "devices",
+    "num_nodes",
+    "strategy",
+    "workers",
+    "checkpoint_every",
+    "keep_every",
+    "loggers",
+    "max_skipped",
+)
+
+
+def parse_image_sizes(value: int | str) -> list[tuple[int, int]]:
+    """224, or "256x192" (height x width), or several with commas between -> (height, width) of each."""
+    return [_parse_image_size(part.strip()) for part in str(value).split(",")]
+
+
+def _parse_image_size(value: str) -> tuple[int, int]:
+    parts = value.lower().split("x")
+    if len(parts) > 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UserError(
+            f"image_size '{value}' is not a size. Give one number such as 224, or height x width: 256x192."
+        )
+    return int(parts[0]), int(parts[-1])

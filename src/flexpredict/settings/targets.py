@@ -1,0 +1,46 @@
+"""What is predicted."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flexpredict.errors import UserError
+
+Resolution = Literal["full", "half_bilinear", "half_max"]
+Standardize = Literal["none", "feature", "position"]
+Norm = Literal["layer", "tanh", "none"]
+
+
+@dataclass
+class Targets:
+    """What is predicted: features of the target encoder.
+
+    Args:
+        norm: of each token by itself: "layer" (published), "tanh" of features that keep their length, or "none".
+        standardize: over recent images: "none" (published); "feature" gives each feature mean 0 and deviation 1;
+            "position" also takes out the mean at each place, so that nothing is gained by knowing the place alone (by
+            default "feature" in small runs).
+        layers: the mean of the target encoder's last so many layers, each layer-normed (I-JEPA: 1, data2vec: 6 of
+            ViT-B's 12; by default 1 for ijepa, half of the layers for data2vec).
+        resolution: of patches ("full"), or of cells of 2x2 patches, resized by "half_bilinear" or "half_max" (paper:
+            the full resolution is best).
+    """
+
+    norm: Norm = "layer"
+    standardize: Standardize | None = None
+    layers: int | None = None
+    resolution: Resolution = "full"
+
+    @property
+    def cell(self) -> int:
+        """Side in patches of what is predicted."""
+        return 1 if self.resolution == "full" else 2
+
+    def check(self, depth: int) -> None:
+        """Refuse settings that an encoder of so many layers does not have."""
+        if self.layers is not None and not 1 <= self.layers <= depth:
+            raise UserError(f"targets.layers={self.layers}, but the encoder has {depth} layers. Choose 1 to {depth}.")
+        if self.norm == "tanh" and (self.layers or 1) > 1:
+            raise UserError(
+                "targets.norm=tanh takes the last layer as it is, and targets.layers averages several, each "
+                "layer-normed. Use targets.layers=1, or targets.norm=layer."
+            )
