@@ -18,7 +18,7 @@ LAYERS = (
     ("training",),
     ("features",),
     ("evaluation",),
-    ("studies", "export", "prepare", "report"),
+    ("studies", "exports", "prepare", "report"),
     ("pretraining",),
     ("api", "__init__"),
     ("demo",),

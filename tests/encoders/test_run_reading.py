@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
-from flexpredict.export import export
+from flexpredict.exports import export
 from flexpredict.pretraining import pretrain
 from flexpredict.runs.checkpoint import last_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, read_encoder

@@ -17,9 +17,10 @@ from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_source
 from flexpredict.data.sources.subset_source import SubsetSource
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
 from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.timm_encoder import TimmEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.finetuning import loop as loop_module
@@ -46,7 +47,7 @@ SETTINGS: dict[str, Any] = {
 STEPS = 18
 
 
-def tiny_encoder() -> FrozenEncoder:
+def tiny_encoder() -> ImageEncoder:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
     encoder = build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options)
     return ViTEncoder(encoder, "runs/tiny", "target encoder of runs/tiny").eval()

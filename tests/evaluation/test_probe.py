@@ -14,7 +14,7 @@ from flexpredict.cli import main
 from flexpredict.commands.evaluation_options import ENCODER
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.probing import run_probe

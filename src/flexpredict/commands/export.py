@@ -8,7 +8,7 @@ from rich.console import Console
 
 from flexpredict.commands import command_parser
 from flexpredict.commands.evaluation_options import add_encoder_name, introduce, opened, single_size
-from flexpredict.export import FORMATS, export
+from flexpredict.exports import FORMATS, export
 
 _FORMATS = """\
 formats:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from flexpredict.data.sources.image_source import ImageSource
     from flexpredict.data.sources.streams import ImageStream
-    from flexpredict.encoders.frozen import FrozenEncoder
+    from flexpredict.encoders.image_encoder import ImageEncoder
 
-    EncoderLike: TypeAlias = str | Path | FrozenEncoder
+    EncoderLike: TypeAlias = str | Path | ImageEncoder
     ImagesLike: TypeAlias = str | Path | Sequence[str] | ImageSource
     StreamLike: TypeAlias = ImagesLike | ImageStream
 else:

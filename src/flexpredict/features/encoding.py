@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.settings.extraction import Extraction
 
@@ -34,7 +34,7 @@ class FeatureShape:
 
 
 @torch.no_grad()
-def feature_shape(encoder: FrozenEncoder, how: Extraction, patches: PatchType | None = None) -> FeatureShape:
+def feature_shape(encoder: ImageEncoder, how: Extraction, patches: PatchType | None = None) -> FeatureShape:
     """Found with a blank image, so that what an encoder cannot give is refused before any work."""
     height, width = size = how.size_for(encoder)
     encoder.check_size(size)
@@ -47,7 +47,7 @@ def feature_shape(encoder: FrozenEncoder, how: Extraction, patches: PatchType | 
 
 
 def encode(
-    encoder: FrozenEncoder, images: Tensor, how: Extraction, with_patches: bool = False
+    encoder: ImageEncoder, images: Tensor, how: Extraction, with_patches: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """images: B 3 H W uint8, on the encoder's device -> vectors B D float32, patches B P D; layers concatenated."""
     with _autocast(how, images):
@@ -57,7 +57,7 @@ def encode(
     return pooled.float(), concatenated(layers, encoder.what)
 
 
-def encode_patches(encoder: FrozenEncoder, images: Tensor, how: Extraction) -> Tensor:
+def encode_patches(encoder: ImageEncoder, images: Tensor, how: Extraction) -> Tensor:
     """images: B 3 H W uint8, on the encoder's device -> B P D float32; layers concatenated."""
     with _autocast(how, images):
         layers = encoder.layers(images, how.layers)
@@ -74,7 +74,7 @@ def concatenated(layers: list[Tensor], what: str) -> Tensor:
     return torch.cat(layers, dim=2)
 
 
-def require_grid(encoder: FrozenEncoder, image_size: tuple[int, int], patches: int) -> Grid:
+def require_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int) -> Grid:
     """Rows and columns of so many patches in an image of this size."""
     (height, width), (patch_height, patch_width) = image_size, encoder.patch_size
     # A convolutional network has one cell more where its cells do not fill the image.
@@ -89,7 +89,7 @@ def require_grid(encoder: FrozenEncoder, image_size: tuple[int, int], patches: i
     )
 
 
-def require_finite(vectors: Tensor, encoder: FrozenEncoder, describe: Callable[[int], str], indices: Tensor) -> None:
+def require_finite(vectors: Tensor, encoder: ImageEncoder, describe: Callable[[int], str], indices: Tensor) -> None:
     """vectors: B D, of the images with these indices (B); `describe` names an image."""
     bad = ~torch.isfinite(vectors).all(dim=1)
     if bad.any():

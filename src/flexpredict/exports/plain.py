@@ -11,8 +11,8 @@ from flexpredict.encoders.timm_encoder import TimmEncoder
 from flexpredict.encoders.timm_weights import weights_of_timm
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export.format import outputs_of
-from flexpredict.export.verification import verify
+from flexpredict.exports.format import outputs_of
+from flexpredict.exports.verification import verify
 from flexpredict.model.timm_parts import VisionTransformer, timm
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from flexpredict.encoders.checkpoints.predictors import PREDICTOR_NAMES
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.export.architecture import refuse_other_weights
-from flexpredict.export.card_code import code_with_pixels, quoted
-from flexpredict.export.format import (
+from flexpredict.exports.architecture import refuse_other_weights
+from flexpredict.exports.card_code import code_with_pixels, quoted
+from flexpredict.exports.format import (
     Format,
     Outputs,
     Reader,

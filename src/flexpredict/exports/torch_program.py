@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.export.card_code import code_with_pixels, quoted
-from flexpredict.export.format import Format, Outputs, Reader
-from flexpredict.export.traced import metadata, pixel_values, shapes_comment, trace
+from flexpredict.exports.card_code import code_with_pixels, quoted
+from flexpredict.exports.format import Format, Outputs, Reader
+from flexpredict.exports.traced import metadata, pixel_values, shapes_comment, trace
 from flexpredict.runs.run_folder import RunFolder
 
 

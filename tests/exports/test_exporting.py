@@ -20,8 +20,8 @@ from flexpredict.encoders.checkpoints.predictors import published_predictor
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export import export, onnx_file, verification
-from flexpredict.export.format import outputs_of
+from flexpredict.exports import export, onnx_file, verification
+from flexpredict.exports.format import outputs_of
 from flexpredict.model.timm_parts import timm
 from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys, uniform
@@ -342,11 +342,11 @@ def test_an_export_that_does_not_agree_leaves_nothing(
     def incomplete(encoder: ViTEncoder) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in damaged(encoder).items() if name != "norm.bias"}
 
-    monkeypatch.setattr(f"flexpredict.export.{module}.weights_of", damaged)
+    monkeypatch.setattr(f"flexpredict.exports.{module}.weights_of", damaged)
     with pytest.raises(UserError, match="would give other features: the largest difference is"):
         export(small(), form, out, overwrite=True)
     if form != "hf":
-        monkeypatch.setattr(f"flexpredict.export.{module}.weights_of", incomplete)
+        monkeypatch.setattr(f"flexpredict.exports.{module}.weights_of", incomplete)
         with pytest.raises(UserError, match=r"could not be read back .*norm\.bias"):
             export(small(), form, out, overwrite=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export.architecture import refuse_rectangles
-from flexpredict.export.card_code import pooling_code, quoted
-from flexpredict.export.format import (
+from flexpredict.exports.architecture import refuse_rectangles
+from flexpredict.exports.card_code import pooling_code, quoted
+from flexpredict.exports.format import (
     Format,
     Outputs,
     Reader,

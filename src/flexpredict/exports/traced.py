@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.export.format import normalized, outputs_of_tokens
-from flexpredict.export.verification import TRACED_IMAGES
+from flexpredict.exports.format import normalized, outputs_of_tokens
+from flexpredict.exports.verification import TRACED_IMAGES
 
 OUTPUTS = ("patch_features", "pooled")
 

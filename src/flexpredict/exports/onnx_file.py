@@ -11,9 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export.card_code import code_with_pixels, quoted
-from flexpredict.export.format import Format, Outputs, Reader, weights_of
-from flexpredict.export.traced import OUTPUTS, metadata, pixel_values, shapes_comment, trace
+from flexpredict.exports.card_code import code_with_pixels, quoted
+from flexpredict.exports.format import Format, Outputs, Reader, weights_of
+from flexpredict.exports.traced import OUTPUTS, metadata, pixel_values, shapes_comment, trace
 from flexpredict.runs.run_folder import RunFolder
 
 _LARGEST = 2**31 - 2**20  # bytes of a protobuf message, with some room for the graph

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.export.markdown import table
+from flexpredict.exports.markdown import table
 
 
 @dataclass(frozen=True)

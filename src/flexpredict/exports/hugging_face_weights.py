@@ -8,7 +8,7 @@ from torch import Tensor
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export.format import is_relative, weights_of
+from flexpredict.exports.format import is_relative, weights_of
 
 _ATTENTION = ("query", "key", "value")
 # Within a block: timm's names -> theirs.

@@ -15,7 +15,7 @@ from tiny import write_pictures
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.evaluation.result_files import write_result
 from flexpredict.evaluation.results import Result
-from flexpredict.export import export
+from flexpredict.exports import export
 
 NAMES = {"timm": "x", "hf": "x", "official": "x.pth.tar", "onnx": "x.onnx", "torch-export": "x.pt2"}
 

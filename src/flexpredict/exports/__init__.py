@@ -8,11 +8,11 @@ from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError, did_you_mean, in_a_line
-from flexpredict.export.card_results import Measured, collect_results
-from flexpredict.export.format import Format
-from flexpredict.export.model_card import model_card
-from flexpredict.export.plain import plain as plain_encoder
-from flexpredict.export.verification import Difference, verify
+from flexpredict.exports.card_results import Measured, collect_results
+from flexpredict.exports.format import Format
+from flexpredict.exports.model_card import model_card
+from flexpredict.exports.plain import plain as plain_encoder
+from flexpredict.exports.verification import Difference, verify
 from flexpredict.files import write_atomically, write_folder_atomically, write_text_atomically
 from flexpredict.runs.run_folder import RunFolder
 
@@ -128,7 +128,7 @@ def _format(name: str) -> Format:
         raise UserError(
             f"There is no format '{name}'.{did_you_mean(name, FORMATS)} The formats are {', '.join(FORMATS)}."
         )
-    kind: Format = import_module(f"flexpredict.export.{_MODULES[name]}").FORMAT
+    kind: Format = import_module(f"flexpredict.exports.{_MODULES[name]}").FORMAT
     return kind
 
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export.architecture import refuse_other_weights, refuse_rectangles
-from flexpredict.export.card_code import pooling_code, quoted
-from flexpredict.export.format import (
+from flexpredict.exports.architecture import refuse_other_weights, refuse_rectangles
+from flexpredict.exports.card_code import pooling_code, quoted
+from flexpredict.exports.format import (
     Format,
     Outputs,
     Reader,
@@ -21,7 +21,7 @@ from flexpredict.export.format import (
     norm_eps,
     outputs_of_tokens,
 )
-from flexpredict.export.hugging_face_weights import architecture, is_dinov2, optional_weights, renamed_weights
+from flexpredict.exports.hugging_face_weights import architecture, is_dinov2, optional_weights, renamed_weights
 from flexpredict.runs.run_folder import RunFolder
 
 _FILES = ("config.json", "model.safetensors", "preprocessor_config.json")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.export.format import Reader, outputs_of
+from flexpredict.exports.format import Reader, outputs_of
 from flexpredict.randomness import sample_keys, stream_key, uniform
 
 LARGEST_RELATIVE = 1e-4
