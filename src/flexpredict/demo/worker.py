@@ -21,7 +21,9 @@ from rich.console import Console
 from flexpredict.demo.measuring import RawPixels, Scenes, measure
 from flexpredict.demo.recipe import Protocol
 from flexpredict.demo.tasks import PIXELS, UNTRAINED, Task
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder, open_encoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.opening import open_encoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.pretraining import run
 from flexpredict.training.plan import make_plan
@@ -50,7 +52,7 @@ def carry_out(task: Task, scenes: Scenes) -> None:
     task.save(measure(_encoder(task, scenes), scenes))
 
 
-def _encoder(task: Task, scenes: Scenes) -> FrozenEncoder:
+def _encoder(task: Task, scenes: Scenes) -> ImageEncoder:
     recipe = make_recipe(task.recipe)
     source = scenes.train.source
     if task.row == PIXELS:

@@ -159,14 +159,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         steps=steps,
         warmup_steps=min(round(warmup * samples / batch_size), steps),
         hold_step=steps if hold is None else min(round(hold * samples / batch_size), steps),
-        encoder=EncoderSpec(
-            model=model,
-            image_size=image_size,
-            patch_size=patch_size,
-            positions=settled.encoder_positions,
-            class_token=settled.class_token,
-            options=recipe.model_options,
-        ),
+        encoder=EncoderSpec.of_config(dataclasses.asdict(settled)),
     )
 
 
