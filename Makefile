@@ -28,6 +28,8 @@ bench: install
 	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/davis_scores.py
 	$(BIN)/python benchmarks/contexts_per_image.py
+	$(BIN)/python benchmarks/threads.py
+	$(BIN)/python benchmarks/threads.py --busy 2
 
 install: $(VENV)/installed
 

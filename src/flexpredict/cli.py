@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from flexpredict import __version__
+from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError, did_you_mean
 
 _COMMANDS = {
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     # Before torch is imported: its large blocks then live in huge pages, worth up to a tenth of a step on a CPU.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    prepare_threads()
     name, rest = arguments[0], [_with_underscores(argument) for argument in arguments[1:]]
     try:
         if name not in _COMMANDS:

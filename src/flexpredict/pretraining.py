@@ -24,7 +24,9 @@ from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.recipe_parser import make_recipe, merge
+from flexpredict.training.recipe_parser import choose_length, make_recipe, merge
+from flexpredict.training.rehearsal import Rehearsal
+from flexpredict.training.time_limit import FittedRun, fit_to_time
 
 
 def pretrain(
@@ -48,10 +50,9 @@ def pretrain(
     """
     if data is not None:
         fields["data"] = str(data) if isinstance(data, (str, Path)) else [str(part) for part in data]
-    if resume:
-        saved = RunFolder(Path(out)).load_config()
-        return run(make_recipe(merge(saved, fields), config), Path(out), resume=True)
-    return run(make_recipe(fields, config), Path(out), overwrite=overwrite)
+    saved = RunFolder(Path(out)).load_config() if resume else {}
+    recipe = choose_length(make_recipe(merge(saved, fields), config), given=fields)
+    return run(recipe, Path(out), resume=resume, overwrite=overwrite)
 
 
 def run(
@@ -80,12 +81,28 @@ def run(
     initial = _initial(fabric, recipe) if starts else None
     if initial is not None:
         recipe = adopted(recipe, initial)
+    if resume and recipe.minutes is not None:
+        console.print("minutes is not used: the length of a run is settled when it starts.", highlight=False)
+        recipe = dataclasses.replace(recipe, minutes=None)
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
     notes = [*initial.lines, *start_from(model, initial)] if initial is not None else []
     probe = _probe(plan, source, fabric.device)
+    fitted: FittedRun | None = None
+    if recipe.minutes is not None:
+        on_first_rank(fabric, lambda: folder.refuse_used(overwrite))
+        with console.status("Measuring a step …"):
+            fitted = fit_to_time(recipe, Rehearsal(fabric, plan, source, model, probe, folder.rehearsal))
+        if fitted is None:
+            console.print("Stopped while a step was measured; nothing was started.", highlight=False)
+            return Outcome(0, finished=False)
+        plan = fitted.plan
     on_first_rank(fabric, lambda: _prepare(folder, plan, source, fabric, resume, overwrite))
     _announce(console, plan, fabric, model, folder, resume, notes)
+    if fitted is not None:
+        console.print(fitted.explanation, highlight=False)
+        if fitted.advice:
+            console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
     with TrainingProgress(console, plan.steps) as progress:
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
     if fabric.is_global_zero:

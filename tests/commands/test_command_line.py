@@ -102,7 +102,7 @@ def test_help_lists_the_commands_and_every_option(capsys: pytest.CaptureFixture[
         assert option in text
 
 
-@pytest.mark.parametrize("name", ["laptop", "vit_b16", "vit_l16", "vit_h14"])
+@pytest.mark.parametrize("name", ["laptop", "vit_b16", "vit_l16", "vit_h14", "vit_h16"])
 def test_recipes_that_come_along_are_valid_and_can_be_overridden(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

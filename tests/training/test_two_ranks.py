@@ -56,6 +56,19 @@ def test_two_ranks_reach_the_weights_of_one(kind: str, standardize: Any, tmp_pat
 
 
 @pytest.mark.slow
+def test_two_ranks_agree_on_the_length_that_fits_the_time(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures")
+    given = [word for name, value in OPTIONS.items() if name != "epochs" for word in (f"--{name}", value)]
+    done = torchrun(
+        "pretrain", "--data", str(pictures), "--out", str(tmp_path / "run"), *given, "--devices", "2",
+        "--minutes", "0.3",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("0.3 minutes allow") == 1 and "Done." in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "run"]
+
+
+@pytest.mark.slow
 def test_bad_input_ends_both_ranks_with_one_message(tmp_path: Path) -> None:
     places = ["--data", str(tmp_path / "missing"), "--out", str(tmp_path / "run")]
     done = torchrun("pretrain", *places, "--accelerator=cpu", "--devices=2")

@@ -50,6 +50,10 @@ def run(arguments: list[str]) -> int:
         namespace = parser.parse_args(several_data(arguments))
         recipe = instantiate(parser, namespace)
     _refuse_positions(recipe.positions)
+    if recipe.minutes is not None:
+        raise UserError(
+            f"minutes is {recipe.minutes:g}, which would give each arm another length. Use --epochs, one for all."
+        )
     base: dict[str, Any] = {
         name: value for name, value in dataclasses.asdict(recipe).items() if name not in ("positions", "seed")
     }

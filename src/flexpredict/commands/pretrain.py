@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser
 
 from flexpredict import pretraining
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.training.recipe_parser import add_recipe, friendly_errors, instantiate
+from flexpredict.training.recipe_parser import add_recipe, choose_length, friendly_errors, instantiate
 
 
 def run(arguments: list[str]) -> int:
@@ -31,7 +31,8 @@ def run(arguments: list[str]) -> int:
             config = RunFolder(namespace.out).config
             RunFolder(namespace.out).load_config()
             namespace = parser.parse_args([f"--config={config}", *arguments])
-        recipe = instantiate(parser, namespace)
+        given = {argument.removeprefix("--").partition("=")[0] for argument in arguments}
+        recipe = choose_length(instantiate(parser, namespace), given)
     outcome = pretraining.run(recipe, namespace.out, resume=namespace.resume, overwrite=namespace.overwrite)
     return 0 if outcome.finished else 130
 

@@ -37,6 +37,13 @@ class RunFolder:
 
     def create(self, overwrite: bool) -> None:
         """Make the folder, or refuse to touch one that holds something."""
+        self.refuse_used(overwrite)
+        if self.path.is_dir() and any(self.path.iterdir()):
+            shutil.rmtree(self.path)
+        self.checkpoints.mkdir(parents=True)
+
+    def refuse_used(self, overwrite: bool) -> None:
+        """Refuse a folder that holds something, unless it is a run to be replaced."""
         if self.path.is_file():
             raise UserError(f"--out {self.path} is a file. Name a folder that does not exist yet.")
         if self.path.is_dir() and any(self.path.iterdir()):
@@ -50,8 +57,12 @@ class RunFolder:
                     f"{self.path} is not empty and not a run folder (it has no config.yaml), so --overwrite does not "
                     f"delete it. Choose another --out, for example {self._free_name()}."
                 )
-            shutil.rmtree(self.path)
-        self.checkpoints.mkdir(parents=True)
+
+    @property
+    def rehearsal(self) -> Path:
+        """Beside this folder, and so on the same disk: where steps are measured before the run starts."""
+        path = self.path.resolve()
+        return path.with_name(f".{path.name}.rehearsal")
 
     def save_config(self, config: dict[str, Any]) -> None:
         write_text_atomically(self.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))

@@ -19,6 +19,8 @@ class Optimizer:
             twentieth of the epochs).
         weight_decay: weight decay at the start; never on biases, norms, tokens and positions.
         final_weight_decay: weight decay at the end of its cosine.
+        hold_from_epoch: from this epoch on, learning rate and weight decay stay where their cosines have brought them
+            (released ViT-H: 250 of 300; by default they follow their cosines to the end).
         betas: AdamW's moving-average factors.
         ema_momentum: momentum of the target encoder's moving average at the start.
         final_ema_momentum: and at the end of its straight line.
@@ -32,6 +34,7 @@ class Optimizer:
     warmup_epochs: float | None = None
     weight_decay: float = 0.04
     final_weight_decay: float = 0.4
+    hold_from_epoch: float | None = None
     betas: tuple[float, float] = (0.9, 0.999)
     ema_momentum: float = 0.996
     final_ema_momentum: float = 1.0

@@ -54,6 +54,8 @@ class Recipe:
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
         epochs: passes over the data (by default from the amount of data and the hardware).
+        minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
+            schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
         max_skipped: share of unreadable images above which the run stops.
         batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
@@ -92,6 +94,7 @@ class Recipe:
     normalize_pixels: bool = True
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
     epochs: float | None = None
+    minutes: float | None = None
     epoch_size: int | None = None
     max_skipped: float = 0.05
     batch_size: int | None = None

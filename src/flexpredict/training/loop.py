@@ -26,7 +26,7 @@ from flexpredict.training.journal import Journal
 from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.schedules import cosine, linear, noise_share, warmup_cosine
+from flexpredict.training.schedules import linear, noise_share
 from flexpredict.training.signals import stop_on_signal
 
 Probe = Callable[[Encoder], float]
@@ -76,10 +76,7 @@ def train(
             waited = time.perf_counter() - started
 
             # Published schedules, each a function of the step.
-            lr = warmup_cosine(
-                step, plan.steps, plan.warmup_steps, settings.start_lr * plan.lr, plan.lr, settings.final_lr * plan.lr
-            )
-            weight_decay = cosine(step, plan.steps, settings.weight_decay, settings.final_weight_decay)
+            lr, weight_decay = plan.learning_rate(step), plan.weight_decay(step)
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)

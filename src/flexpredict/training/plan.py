@@ -19,6 +19,7 @@ from flexpredict.model.encoder import check_patches, model_facts
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
+from flexpredict.training.schedules import cosine, warmup_cosine
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
 # on a GPU; never more than the paper's 600 epochs.
@@ -40,6 +41,7 @@ class Plan:
     batch_size: int
     steps: int
     warmup_steps: int
+    hold_step: int  # from which learning rate and weight decay stay as they are
     lr: float
     workers: int
     encoder: EncoderSpec
@@ -51,6 +53,15 @@ class Plan:
 
     def build_model(self) -> Method:
         return build_method(self.recipe, self.encoder.build(self.recipe.seed))
+
+    def learning_rate(self, step: int) -> float:
+        settings, step = self.recipe.optimizer, min(step, self.hold_step)
+        start, final = settings.start_lr * self.lr, settings.final_lr * self.lr
+        return warmup_cosine(step, self.steps, self.warmup_steps, start, self.lr, final)
+
+    def weight_decay(self, step: int) -> float:
+        settings, step = self.recipe.optimizer, min(step, self.hold_step)
+        return cosine(step, self.steps, settings.weight_decay, settings.final_weight_decay)
 
     def checkpoint_due(self, step: int) -> bool:
         assert self.recipe.checkpoint_every
@@ -106,9 +117,16 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
     if epochs <= 0:
         raise UserError(f"epochs is {epochs}; it must be more than 0.")
+    if recipe.minutes is not None and not 0 < recipe.minutes < math.inf:
+        raise UserError(f"minutes is {recipe.minutes}; it must be more than 0.")
     steps = math.ceil(epochs * samples / batch_size)
-    warmup = recipe.optimizer.warmup_epochs
+    warmup, hold = recipe.optimizer.warmup_epochs, recipe.optimizer.hold_from_epoch
     warmup = epochs / 20 if warmup is None else warmup
+    if hold is not None and hold < warmup:
+        raise UserError(
+            f"optimizer.hold_from_epoch is {hold:g}, within the warm-up of {warmup:g} epochs. Hold later, or shorten "
+            "optimizer.warmup_epochs."
+        )
     lr = recipe.optimizer.lr
     lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4) if lr is None else lr
 
@@ -125,7 +143,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         optimizer=dataclasses.replace(recipe.optimizer, lr=lr, warmup_epochs=warmup),
         precision=recipe.precision or default_precision(device.type),
         workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
-        checkpoint_every=recipe.checkpoint_every or min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN))),
+        checkpoint_every=recipe.checkpoint_every or usual_checkpoint_every(steps),
     )
     return Plan(
         recipe=resolved,
@@ -136,6 +154,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         batch_size=batch_size,
         steps=steps,
         warmup_steps=min(round(warmup * samples / batch_size), steps),
+        hold_step=steps if hold is None else min(round(hold * samples / batch_size), steps),
         lr=lr,
         workers=resolved.workers or 0,
         encoder=EncoderSpec(
@@ -147,6 +166,10 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
             options=recipe.model_options,
         ),
     )
+
+
+def usual_checkpoint_every(steps: int) -> int:
+    return min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN)))
 
 
 def augmentation_of(recipe: Recipe) -> Augmentation:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -33,6 +34,21 @@ def make_recipe(values: dict[str, Any], config: str | Path | None = None) -> Rec
 def instantiate(parser: ArgumentParser, namespace: Namespace) -> Recipe:
     built = parser.instantiate(namespace)
     return Recipe(**{field.name: built[field.name] for field in dataclasses.fields(Recipe)})
+
+
+def choose_length(recipe: Recipe, given: Collection[str]) -> Recipe:
+    """Whoever gives minutes or epochs overrides the other one of a recipe file.
+
+    given: names of options that were given beside that file. The file's epochs stay with minutes, because its warm-up
+    belongs to them.
+    """
+    if recipe.minutes is None or recipe.epochs is None:
+        return recipe
+    if ("minutes" in given) == ("epochs" in given):
+        raise UserError(
+            f"minutes={recipe.minutes:g} and epochs={recipe.epochs:g} both say how long the run is. Give one of them."
+        )
+    return recipe if "minutes" in given else dataclasses.replace(recipe, minutes=None)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

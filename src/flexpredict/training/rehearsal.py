@@ -1,0 +1,137 @@
+"""A rehearsal: some steps of the training loop with a copy of the model, to learn what they cost on this machine.
+
+Nothing is left of it. The copy and its folder are thrown away, and whatever is random in the run that follows is a
+function of its seed, so the run is the one it would have been without.
+"""
+
+import copy
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+
+from flexpredict.data.sources.opening import ImageSource, ImageStream
+from flexpredict.methods.method import Method
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.training.engine import gather, on_first_rank
+from flexpredict.training.loop import Probe, train
+from flexpredict.training.plan import Plan
+from flexpredict.training.progress import TrainingProgress
+
+_FEWEST_STEPS = 4
+_MOST_WARM_UP_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that the parts of a run take.
+
+    Args:
+        start: once, until steps come at their usual pace: readers start, kernels are compiled.
+        step: each step, with its images and its share of the log.
+        checkpoint: each checkpoint.
+        probe: each k-NN classification, where there are any.
+        data_wait: share of a step that waits for images.
+    """
+
+    start: float
+    step: float
+    checkpoint: float
+    probe: float
+    data_wait: float
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A planned run, its data and its model.
+
+    Args:
+        probe: what classifies by k-NN, if the run does.
+        folder: to be made and thrown away; on the disk of the run, whose speed counts.
+    """
+
+    fabric: Fabric
+    plan: Plan
+    source: ImageSource | ImageStream
+    model: Method
+    probe: Probe | None
+    folder: Path
+
+    def measure(self, seconds: float) -> Costs | None:
+        """Rehearse for about so many seconds, or for a few steps if these take longer.
+
+        Returns what the first rank measured, on all ranks; None if someone stopped it.
+        """
+        costs = self._take(_FEWEST_STEPS)
+        if costs is None or _FEWEST_STEPS * costs.step >= seconds:
+            return costs
+        return self._take(_FEWEST_STEPS + int(seconds / costs.step))
+
+    def _take(self, steps: int) -> Costs | None:
+        recipe = replace(
+            self.plan.recipe,
+            checkpoint_every=steps,  # one, at the end
+            keep_every=None,
+            probe_every=None,
+            loggers=[],
+            max_skipped=1.0,  # to refuse broken images is the run's business, which lists them
+        )
+        plan = replace(self.plan, recipe=recipe, steps=steps)
+        model, folder = copy.deepcopy(self.model), RunFolder(self.folder)
+        clock = _Clock(self.fabric.device, steps)
+        try:
+            on_first_rank(self.fabric, lambda: _make(folder, plan))
+            if not train(self.fabric, plan, self.source, model, plan.encoder, folder, clock).finished:
+                return None
+            started = time.perf_counter()
+            if self.probe is not None:
+                self.probe(model.saved_encoder[0])
+            return gather(self.fabric, clock.costs(probe=time.perf_counter() - started))[0]
+        finally:
+            if self.fabric.is_global_zero:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            if recipe.compile:
+                torch.compiler.reset()  # the run compiles for itself, in the same way as without a rehearsal
+
+
+def _make(folder: RunFolder, plan: Plan) -> None:
+    shutil.rmtree(folder.path, ignore_errors=True)  # of a rehearsal that was killed
+    folder.create(overwrite=False)
+    folder.save_config(plan.describe())
+
+
+class _Clock(TrainingProgress):
+    """Says nothing, and notes when each step is done."""
+
+    def __init__(self, device: torch.device, steps: int) -> None:
+        super().__init__(Console(quiet=True), steps)
+        self._device = device
+        self._warm_up = min(_MOST_WARM_UP_STEPS, steps // 3)
+        self._times = [time.perf_counter()]
+        self._data_wait = 0.0
+
+    def numbers(
+        self, loss: float, images_per_second: float, data_wait: float, location_share: float | None = None
+    ) -> None:
+        self._data_wait = data_wait
+
+    def step(self, step: int) -> None:
+        # A GPU is asked to finish only where the stretch that counts begins and ends, so that steps overlap as usual.
+        if self._device.type == "cuda" and step in (self._warm_up, self.steps - 1):
+            torch.cuda.synchronize(self._device)
+        self._times.append(time.perf_counter())
+
+    def costs(self, probe: float) -> Costs:
+        """Of the steps after the warm-up the mean, not the median: a run takes the sum of all its steps.
+
+        The last one is left out, because it has the checkpoint.
+        """
+        first, last = self._warm_up, self.steps - 1
+        step = (self._times[last] - self._times[first]) / (last - first)
+        start = self._times[first] - self._times[0] - first * step
+        checkpoint = self._times[-1] - self._times[last] - step
+        return Costs(max(0.0, start), step, max(0.0, checkpoint), probe, self._data_wait)

@@ -1,0 +1,118 @@
+"""`minutes`: a run that fits the time a person has. Its length is settled before it starts, and then stays."""
+
+import bisect
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from flexpredict.errors import UserError
+from flexpredict.progress import duration
+from flexpredict.settings.recipe import Recipe
+from flexpredict.training.engine import gather
+from flexpredict.training.plan import Plan, make_plan, usual_checkpoint_every
+from flexpredict.training.rehearsal import Costs, Rehearsal
+from flexpredict.training.smaller_encoder import suggest_smaller
+
+_MEASURED_SHARE = 0.03  # of the time, is spent on measuring
+_LONGEST_MEASURED = 60.0  # seconds
+_DIGITS = 4  # of the number of epochs: at most a thousandth of the time is lost
+
+# Shorter runs leave small encoders hardly better than untrained ones.
+ENOUGH_IMAGES = 100_000
+ENOUGH_STEPS = 1_000
+
+
+@dataclass(frozen=True)
+class FittedRun:
+    """A run whose length was chosen to end on time.
+
+    Args:
+        plan: with epochs in place of minutes.
+        explanation: why it has this length.
+        advice: what to do if the time is too short for the encoder, else empty.
+    """
+
+    plan: Plan
+    explanation: str
+    advice: str
+
+
+def fit_to_time(recipe: Recipe, rehearsal: Rehearsal) -> FittedRun | None:
+    """Measure what the run costs, and choose its length; None if someone stopped it."""
+    assert recipe.minutes
+    fabric, source, usual = rehearsal.fabric, rehearsal.source, rehearsal.plan
+    started, seconds = time.perf_counter(), 60 * recipe.minutes
+    costs = rehearsal.measure(min(_LONGEST_MEASURED, _MEASURED_SHARE * seconds))
+    if costs is None:
+        return None
+    # Measuring counts: it is the person's time. All ranks go by the first one's clock.
+    spent = gather(fabric, time.perf_counter() - started)[0]
+    steps = most_steps(recipe, usual, costs, seconds - spent)
+    if steps < 1:
+        raise UserError(
+            f"minutes={recipe.minutes:g} is too short: measuring a step took {duration(spent)}, and one more takes "
+            f"{costs.step:.2g} s. Give at least {math.ceil(spent / 30)} minutes, or choose a smaller --model."
+        )
+
+    def plan_of(other: Recipe) -> Plan:
+        return make_plan(other, source, fabric.device, fabric.world_size)
+
+    fitted = with_epochs(recipe, steps * usual.batch_size / usual.samples)
+    plan = plan_of(fitted)
+    advice = _advice(recipe, plan, costs, plan_of)
+    explanation = (
+        f"{recipe.minutes:g} minutes allow {plan.steps:,} steps: one takes {1000 * costs.step:,.0f} ms (measured)."
+    )
+    return FittedRun(plan, explanation, advice)
+
+
+def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
+    """As many steps as so many seconds allow, with what goes with them. plan: what the recipe comes to."""
+
+    def seconds_of(steps: int) -> float:
+        epochs = steps * plan.batch_size / plan.samples
+        checkpoints = math.ceil(steps / (recipe.checkpoint_every or usual_checkpoint_every(steps)))
+        checkpoints += int(epochs / recipe.keep_every) if recipe.keep_every else 0
+        probes = math.ceil(epochs / recipe.probe_every) if recipe.probe_every else 0
+        return costs.start + steps * costs.step + checkpoints * costs.checkpoint + probes * costs.probe
+
+    limit = int(max(0.0, seconds) / costs.step) + 1
+    return bisect.bisect_right(range(1, limit), seconds, key=seconds_of)
+
+
+def with_epochs(recipe: Recipe, epochs: float) -> Recipe:
+    """So many epochs, rounded down, in place of minutes; what the recipe gives for its own epochs is scaled."""
+    epochs = _rounded_down(epochs)
+    settings, scale = recipe.optimizer, epochs / recipe.epochs if recipe.epochs else 1.0
+    warmup, hold = settings.warmup_epochs, settings.hold_from_epoch
+    settings = replace(
+        settings,
+        warmup_epochs=None if warmup is None else warmup * scale,
+        hold_from_epoch=None if hold is None else hold * scale,
+    )
+    return replace(recipe, epochs=epochs, minutes=None, optimizer=settings)
+
+
+def _rounded_down(value: float) -> float:
+    places = _DIGITS - 1 - math.floor(math.log10(value))
+    return round(math.floor(value * 10.0**places) / 10.0**places, places)
+
+
+def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe], Plan]) -> str:
+    images = plan.steps * plan.batch_size
+    lacking = max(ENOUGH_IMAGES / images, ENOUGH_STEPS / plan.steps)
+    if lacking <= 1:
+        return ""
+    said = [
+        f"{recipe.minutes:g} minutes are short for this encoder: it sees {images:,} images in {plan.steps:,} steps, "
+        f"and from fewer than {ENOUGH_IMAGES:,} images or {ENOUGH_STEPS:,} steps little is learnt."
+    ]
+    known = recipe.init_from is not None  # an encoder that is given cannot be made smaller
+    smaller = None if known else suggest_smaller(recipe, plan, costs.data_wait, lacking, plan_of)
+    if smaller is not None:
+        reached = float(f"{images * smaller.speed:.2g}")
+        said.append(f"A smaller one would see about {reached:,.0f} images: {smaller.as_option}.")
+    if smaller is None or smaller.speed < lacking:
+        said.append("More time, smaller images (--image_size) or larger patches (--patch_size) help as well.")
+    return " ".join(said)
