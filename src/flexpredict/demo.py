@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
 from flexpredict.data.sources.opening import ArraySource
 from flexpredict.encoders.frozen import ViTEncoder
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import linear_probe
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.features.extraction import extract_features
 from flexpredict.files import write_text_atomically
 from flexpredict.model.encoder import Encoder

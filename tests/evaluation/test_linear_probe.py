@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.errors import UserError
 from flexpredict.evaluation import linear
 from flexpredict.evaluation.linear import (
@@ -22,7 +23,6 @@ from flexpredict.evaluation.linear import (
     linear_probe,
     stratified_folds,
 )
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 

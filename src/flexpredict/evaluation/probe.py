@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError
@@ -19,7 +20,6 @@ from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.labelled_images import LabelledImages, listed, numbered_alike, with_labels
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.results import Result
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.features.extraction import Extraction, cached_features
 
 _USUAL_SHARES = (0.01, 0.1, 1.0)
