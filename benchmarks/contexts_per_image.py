@@ -17,7 +17,7 @@ from rich.table import Table
 from flexpredict.demo import PROTOCOL, RECIPE, recipe_values
 from flexpredict.demo.measuring import Scenes, measure
 from flexpredict.demo.table import MEASURES
-from flexpredict.encoders.frozen import open_encoder
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.pretraining import run
 from flexpredict.training.recipe_parser import make_recipe
 

@@ -4,18 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flexpredict.encoders.frozen import open_encoder as load
+    from flexpredict.encoders.opening import open_encoder as load
     from flexpredict.model.positions import StochasticPositions
     from flexpredict.pretraining import pretrain
-    from flexpredict.runs.encoder_file import load_encoder
 
 __version__ = "0.1.0"
-__all__ = ["StochasticPositions", "load", "load_encoder", "pretrain"]
+__all__ = ["StochasticPositions", "load", "pretrain"]
 
 _HOMES = {
     "StochasticPositions": ("flexpredict.model.positions", "StochasticPositions"),
-    "load": ("flexpredict.encoders.frozen", "open_encoder"),
-    "load_encoder": ("flexpredict.runs.encoder_file", "load_encoder"),
+    "load": ("flexpredict.encoders.opening", "open_encoder"),
     "pretrain": ("flexpredict.pretraining", "pretrain"),
 }
 

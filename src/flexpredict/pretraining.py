@@ -12,12 +12,12 @@ from rich.table import Column, Table
 
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
-from flexpredict.encoders.starting_weights import InitialWeights, adopted, initial_weights, start_from
 from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.report import write_report
+from flexpredict.runs.checkpoint import last_checkpoint
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.engine import launch, on_first_rank
@@ -26,6 +26,7 @@ from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.recipe_parser import choose_length, make_recipe, merge
 from flexpredict.training.rehearsal import Rehearsal
+from flexpredict.training.starting_weights import InitialWeights, adopted, initial_weights, start_from
 from flexpredict.training.time_limit import FittedRun, fit_to_time
 
 
@@ -77,7 +78,7 @@ def run(
     source = source or _open(fabric, console, data)
     folder = RunFolder(out)
     # A run that goes on has its own weights, and what it once started from may be gone.
-    starts = recipe.init_from is not None and not (resume and (folder.checkpoints / "last").exists())
+    starts = recipe.init_from is not None and not (resume and last_checkpoint(folder.checkpoints) is not None)
     initial = _initial(fabric, recipe) if starts else None
     if initial is not None:
         recipe = adopted(recipe, initial)

@@ -195,7 +195,7 @@ def test_transparent_edges_do_not_take_on_the_hidden_colour() -> None:
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF", "PPM"])
-def test_sixteen_bit_greyscale_is_scaled_from_its_full_range(format: str) -> None:
+def test_sixteen_bit_grayscale_is_scaled_from_its_full_range(format: str) -> None:
     ramp = np.linspace(0, 65535, 256).reshape(16, 16).astype(np.uint16)
     result = read(encode(Image.fromarray(ramp), format), (16, 16))
     assert np.array_equal(result, np.repeat(np.round(ramp / 257)[..., None], 3, axis=2))

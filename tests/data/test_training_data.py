@@ -26,7 +26,7 @@ from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.pretraining import pretrain
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.progress import TrainingProgress
 
@@ -215,7 +215,7 @@ def test_several_resolutions_and_shapes_are_trained_at_once(data: dict[str, Any]
     for kind in ("stochastic", "learned"):
         how = SHORT | {"image_size": "32,24x40,16x32", "positions": {"kind": kind}, "epochs": 4}
         assert pretrain(data["folder"], tmp_path / kind, **how).finished
-        encoder = load_encoder(tmp_path / kind)
+        encoder = read_encoder(tmp_path / kind).encoder
         assert encoder.grid == (8, 8)
         assert encoder(torch.zeros(1, 3, 24, 40)).shape == (1, 60, 24)
     config = yaml.safe_load((tmp_path / "learned" / "config.yaml").read_text())

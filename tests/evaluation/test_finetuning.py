@@ -17,8 +17,10 @@ from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_source
 from flexpredict.data.sources.subset_source import SubsetSource
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
-from flexpredict.encoders.libraries import HuggingFaceEncoder, TimmEncoder
+from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.timm_encoder import TimmEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.finetuning import loop as loop_module
@@ -45,7 +47,7 @@ SETTINGS: dict[str, Any] = {
 STEPS = 18
 
 
-def tiny_encoder() -> FrozenEncoder:
+def tiny_encoder() -> ImageEncoder:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
     encoder = build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options)
     return ViTEncoder(encoder, "runs/tiny", "target encoder of runs/tiny").eval()
@@ -475,10 +477,10 @@ def refused(out: Path, test: ImageSource | None = None, **changes: Any) -> str:
         ({"fraction": 0.01}, "leaves some of the 10 classes without an image. Use fraction=0.05 or more"),
         ({"fraction": 1.5}, "fraction=1.5 is out of range: it must be more than 0 and at most 1"),
         ({"fraction": 0.05, "held_out": 0.5}, "classes have no training image once"),
-        ({"image_size": 36}, "--image_size 32"),
+        ({"image_size": 36}, "image_size=32"),
         ({"image_size": "32,64"}, "names several sizes"),
         ({"batch_size": 7}, "in pairs, as mixup needs them. Use batch_size=8"),
-        ({"pooling": "class"}, "Use --pooling mean"),
+        ({"pooling": "class"}, "Use pooling=mean"),
         ({"image_list": "nowhere.txt"}, "nowhere.txt cannot be read"),
         ({"layer_decay": 0.0}, "layer_decay=0.0 is out of range: it must be more than 0 and at most 1"),
     ],

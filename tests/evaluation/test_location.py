@@ -15,8 +15,9 @@ from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.shifted_source import shifted
-from flexpredict.encoders.frozen import FrozenEncoder, Layer, ViTEncoder
-from flexpredict.encoders.libraries import TimmEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
+from flexpredict.encoders.timm_encoder import TimmEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.location import evaluate_location
@@ -29,7 +30,7 @@ SIDE, PATCH = 32, 8
 GRID = SIDE // PATCH
 
 
-class Toy(FrozenEncoder):
+class Toy(ImageEncoder):
     """Gives what a function makes of images cut into patches: B P (3·8·8) in 0 … 1 -> B P D."""
 
     def __init__(self, features_of: Callable[[Tensor], Tensor], side: int = SIDE) -> None:
@@ -37,9 +38,9 @@ class Toy(FrozenEncoder):
         self.features_of = features_of
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
         patches = torch.nn.functional.unfold(images, PATCH, stride=PATCH).mT
-        return [Layer(self.features_of(patches), None)]
+        return [Tokens(self.features_of(patches), None)]
 
 
 def noise(count: int = 200, seed: int = 1, labels: bool = False) -> ArraySource:
@@ -55,7 +56,7 @@ def scenes(count: int, split: str = "train") -> ArraySource:
     return source
 
 
-def measured(encoder: FrozenEncoder, data: ArraySource, test: ArraySource | None = None, **options: Any) -> Result:
+def measured(encoder: ImageEncoder, data: ArraySource, test: ArraySource | None = None, **options: Any) -> Result:
     return evaluate_location(encoder, data, test, out=None, accelerator="cpu", **options)
 
 

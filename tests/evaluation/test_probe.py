@@ -14,7 +14,7 @@ from flexpredict.cli import main
 from flexpredict.commands.evaluation_options import ENCODER
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.probing import run_probe
@@ -255,7 +255,7 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
         (["--image_size", "33"], "Images of 33x33 cannot be cut into the 4x4 patches"),
         (["--image_size", "32,64"], "image_size=32,64 names several sizes"),
         (["--layers", "9"], "last 9 layers"),
-        (["--pooling", "class"], "class token was asked of"),
+        (["--pooling", "class"], "needs a class token"),
         (["--devices", "two"], "devices is 'two'"),
         (["--table", "foreign.csv"], "foreign.csv is not a table of results"),
         (["--out", "foreign.csv"], "out=foreign.csv is a file"),

@@ -11,7 +11,7 @@ from tiny import RECIPE, write_pictures
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.evaluation.splits import open_splits

@@ -27,7 +27,7 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import ImageSource, open_images, open_source
 from flexpredict.data.sources.streams import Record
-from flexpredict.encoders.frozen import FrozenEncoder, Layer
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
 from flexpredict.features import embedding, part_maker, table_file
 from flexpredict.features import embedding_files as files_module
@@ -53,7 +53,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def embedded(
     source: Any,
     out: Path,
-    encoder: FrozenEncoder | str | None = None,
+    encoder: ImageEncoder | str | None = None,
     how: Extraction = HOW,
     patches: Any = None,
     **options: Any,
@@ -345,8 +345,8 @@ def test_a_part_has_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -
 class OwnWay(MeanColor):
     """Pools in a way of its own, like some of timm's models."""
 
-    def pooled(self, images: Tensor, count: int = 1, pooling: Any = None) -> Tensor:
-        return self.layers(images)[0].patches.amax(dim=1)
+    def _pooled(self, pixels: Tensor, count: int, pooling: Any, layers: Any = None) -> Tensor:
+        return self._tokens(pixels, count)[0].patches.amax(dim=1)
 
 
 class TwoGrids(MeanColor):
@@ -356,9 +356,9 @@ class TwoGrids(MeanColor):
         super().__init__()
         self.depth = 2
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        last = super()._layers(images, 1)[0]
-        return [Layer(last.patches[:, :4], None), last][-count:]
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
+        last = super()._tokens(images, 1)[0]
+        return [Tokens(last.patches[:, :4], None), last][-count:]
 
 
 def test_an_encoder_that_pools_in_its_own_way_does_so_with_patches_too(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from tiny import write_pictures
 
 from flexpredict.cli import main
 from flexpredict.data.sources.opening import ImageSource, open_source
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.features import parts as parts_module
 from flexpredict.features.extraction import Features, cached_features, extract_features
@@ -31,7 +32,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_module, "_MOST_IMAGES", 16)
 
 
-def cached(encoder: FrozenEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
+def cached(encoder: ImageEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
     return cached_features(encoder, source, how, Fabric(accelerator="cpu", devices=1), Console(quiet=True))
 
 

@@ -110,7 +110,7 @@ def test_published_checkpoints_are_opened_with_their_own_matrix_and_noise() -> N
 
 
 def test_what_is_no_run_is_refused_in_words(runs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no run"):
+    with pytest.raises(UserError, match="There is no encoder"):
         open_model(tmp_path / "missing")
     with pytest.raises(UserError, match=r"no config\.yaml"):
         open_model(tmp_path)

@@ -20,7 +20,7 @@ from flexpredict.errors import UserError
 from flexpredict.methods import ijepa
 from flexpredict.model.encoder import Encoder
 from flexpredict.pretraining import pretrain
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.training.schedules import cosine, linear, warmup_cosine
 
 
@@ -57,7 +57,7 @@ def test_a_run_leaves_everything_behind(finished: Path, pictures: str) -> None:
 
 
 def test_the_encoder_file_rebuilds_the_target_encoder(finished: Path) -> None:
-    encoder = load_encoder(finished)
+    encoder = read_encoder(finished).encoder
     saved = weights(finished)
     for name, tensor in encoder.vit.state_dict().items():
         assert torch.equal(tensor, saved[f"target_encoder.vit.{name}"])

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flexpredict.encoders.frozen import FrozenEncoder, open_encoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.settings.recipe import parse_image_sizes
 
@@ -69,7 +70,7 @@ def add_output(parser: ArgumentParser, out: str) -> None:
     parser.add_argument("--table", type=Path, default=None, help="a CSV to add to, one row an encoder")
 
 
-def opened(options: Namespace) -> FrozenEncoder:
+def opened(options: Namespace) -> ImageEncoder:
     """The encoder that was asked for, see `add_encoder_name`."""
     return open_encoder(
         options.encoder,
@@ -89,8 +90,8 @@ def single_size(options: Namespace) -> tuple[int, int] | None:
     return sizes[0]
 
 
-def introduce(encoder: FrozenEncoder, console: Console) -> None:
+def introduce(encoder: ImageEncoder, console: Console) -> None:
     """Say what was found."""
     console.print(f"Encoder: {encoder.what}, {encoder.depth} layers of {encoder.dim}", highlight=False, markup=False)
-    for line in encoder.found:
+    for line in encoder.details:
         console.print(f"  {line}", highlight=False, markup=False)

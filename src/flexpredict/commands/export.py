@@ -8,7 +8,7 @@ from rich.console import Console
 
 from flexpredict.commands import command_parser
 from flexpredict.commands.evaluation_options import add_encoder_name, introduce, opened, single_size
-from flexpredict.export import FORMATS, export
+from flexpredict.exports import FORMATS, export
 
 _FORMATS = """\
 formats:
@@ -20,11 +20,11 @@ formats:
   onnx          an .onnx file   onnxruntime and others; needs pip install 'flexpredict[onnx]'
   torch-export  a .pt2 file     torch.export.load("FILE"), without any model code
 
-The last two take pixel_values (normalised images, any number) and give patch_features and pooled.
+The last two take pixel_values (normalized images, any number) and give patch_features and pooled.
 
 examples:
   flexpredict export runs/mine --format timm --out exported/mine
-  flexpredict export runs/mine --format hf --out exported/mine-hf --licence apache-2.0 --results results/
+  flexpredict export runs/mine --format hf --out exported/mine-hf --license apache-2.0 --results results/
   flexpredict export runs/mine --format onnx --out mine.onnx --image_size 192x256
   flexpredict export timm:vit_small_patch16_224 --format hf --out exported/vit
 """
@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
         default=None,
         help="folder of evaluations' JSON files; those of this encoder go into the card",
     )
-    parser.add_argument("--licence", default=None, help="of the weights, for the card, such as apache-2.0")
+    parser.add_argument("--license", default=None, help="of the weights, for the card, such as apache-2.0")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier export")
     options = parser.parse_args(arguments)
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> int:
         options.out,
         image_size=single_size(options),
         results=options.results,
-        licence=options.licence,
+        license=options.license,
         overwrite=options.overwrite,
     )
     if options.results is not None:

@@ -11,7 +11,7 @@ from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.demo.recipe import Protocol
-from flexpredict.encoders.frozen import FrozenEncoder, Layer, Pooling
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import fit_probe, linear_probe
 from flexpredict.evaluation.location.shifts import plan_shifts, robustness
@@ -19,7 +19,7 @@ from flexpredict.evaluation.subsets import label_subset
 from flexpredict.features.extraction import Features, extract_features
 from flexpredict.features.patch_batches import patch_batches
 from flexpredict.model.location_share import LocationShare
-from flexpredict.settings.extraction import Extraction
+from flexpredict.settings.extraction import Extraction, Pooling
 
 _SHIFTS = {"1/2 patch": "lost_half_patch", "1 patch": "lost_patch"}
 
@@ -49,7 +49,7 @@ class Scenes:
         return cls(train, test, protocol)
 
 
-def measure(encoder: FrozenEncoder, scenes: Scenes) -> dict[str, float]:
+def measure(encoder: ImageEncoder, scenes: Scenes) -> dict[str, float]:
     """All in per cent. Everything is fitted and chosen on training scenes."""
     train, test, protocol = scenes.train, scenes.test, scenes.protocol
     known, asked = _pooled(encoder, train.source).vectors, _pooled(encoder, test.source).vectors
@@ -72,7 +72,7 @@ def measure(encoder: FrozenEncoder, scenes: Scenes) -> dict[str, float]:
     return {name: round(100 * share, 3) for name, share in shares.items()}
 
 
-class RawPixels(FrozenEncoder):
+class RawPixels(ImageEncoder):
     """Scenes themselves, shrunk, as if they were features: what there is to be had without any encoder.
 
     Args:
@@ -84,20 +84,20 @@ class RawPixels(FrozenEncoder):
     def __init__(self, size: int, shrunk: int, patch_size: int) -> None:
         cell = shrunk * patch_size // size
         pixels = f"raw pixels, {shrunk}x{shrunk}"
-        super().__init__(pixels, pixels, 3 * cell * cell, 1, (patch_size, patch_size), (size, size), "mean")
+        super().__init__(
+            pixels, pixels, 3 * cell * cell, 1, (patch_size, patch_size), (size, size), "mean", (0.0,) * 3, (1.0,) * 3
+        )
         self._size, self._cell = shrunk, cell
 
-    def pooled(self, images: Tensor, count: int = 1, pooling: Pooling | None = None) -> Tensor:
+    def _pooled(
+        self, pixels: Tensor, count: int, pooling: Pooling | None, layers: list[Tokens] | None = None
+    ) -> Tensor:
         """Every pixel is a feature: nothing is averaged over the image."""
-        (layer,) = self.layers(images)
-        return layer.patches.flatten(1)
+        return self._tokens(pixels, count)[0].patches.flatten(1)
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        shrunk = F.adaptive_avg_pool2d(images, self._size)
-        return [Layer(F.unfold(shrunk, self._cell, stride=self._cell).mT, None)]
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        return images.float() / 255
+    def _tokens(self, pixels: Tensor, count: int) -> list[Tokens]:
+        shrunk = F.adaptive_avg_pool2d(pixels, self._size)
+        return [Tokens(F.unfold(shrunk, self._cell, stride=self._cell).mT, None)]
 
 
 def _labeled(split: str, first: int, count: int, size: int) -> LabeledScenes:
@@ -111,16 +111,16 @@ def _labeled(split: str, first: int, count: int, size: int) -> LabeledScenes:
     )
 
 
-def _pooled(encoder: FrozenEncoder, source: ImageSource) -> Features:
+def _pooled(encoder: ImageEncoder, source: ImageSource) -> Features:
     return extract_features(encoder, source)
 
 
-def _grid(encoder: FrozenEncoder) -> tuple[int, int]:
+def _grid(encoder: ImageEncoder) -> tuple[int, int]:
     (height, width), (patch_height, patch_width) = encoder.image_size, encoder.patch_size
     return height // patch_height, width // patch_width
 
 
-def _location_share(encoder: FrozenEncoder, source: ImageSource) -> float:
+def _location_share(encoder: ImageEncoder, source: ImageSource) -> float:
     rows, columns = _grid(encoder)
     share = LocationShare(rows * columns, encoder.dim)
     for batch in patch_batches(encoder, source, Extraction()):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -12,19 +13,19 @@ from flexpredict.evaluation.intervals import mean_and_interval
 
 MEASURES = {
     "class_all_labels": "class, all labels",
-    "class_1_percent": "class, 1 % of labels",
+    "class_1_percent": "class, 1 % labels",
     "class_knn": "class, k-NN",
     "count": "number of objects",
     "distance": "nearest distance",
     "location_share": "location share",
-    "lost_half_patch": "lost by shift, 1/2 patch",
-    "lost_patch": "lost by shift, 1 patch",
+    "lost_half_patch": "lost, 1/2 patch shift",
+    "lost_patch": "lost, 1 patch shift",
 }
 _FIRST_OF_LOCATION = "location_share"
 _EXPLANATION = (
     "In per cent. Linear probes on frozen features, except for k-NN, on test scenes. Location share: how much of the "
-    "variance of patch features only tells where the patch is. Lost by shift: points of class accuracy that the "
-    "probe loses when scenes are shifted."
+    "variance of patch features only tells where the patch is. Lost: points of class accuracy that the "
+    "probe loses when scenes are shifted. Difference: StoP - sin-cos."
 )
 
 
@@ -40,7 +41,9 @@ class Difference:
         return self.half is not None and abs(self.mean) > self.half
 
     def __str__(self) -> str:
-        return f"{self.mean:+.1f}" if self.half is None else f"{self.mean:+.1f} ± {self.half:.1f}"
+        if self.half is None:
+            return f"{self.mean:+.1f}"
+        return f"{self.mean:+.1f} ± {self.half:.1f} {'*' if self.more_than_chance else ' '}"
 
 
 @dataclass(frozen=True)
@@ -97,29 +100,24 @@ class Comparison:
         return f"{learned}\n{located}; {certain}.\n{self._caution()}"
 
     def _caution(self) -> str:
-        caution = f"± is half the 95 % interval over {self.seeds} paired seeds."
+        caution = f"± is half the 95 % interval over {self.seeds} paired seeds, * marks what is more than chance."
         if self.seeds == 2:
             caution += (
-                " With two it is wide: a difference counts only if it is six times as large as what the seeds differ "
-                "by, so where the table says no, there may well be one."
+                " Two seeds make wide intervals: only differences six times as large as what the seeds differ by are "
+                "marked, so there may well be others."
             )
         return caution
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
-    table = Table(title_justify="left")
-    table.add_column("", no_wrap=True)
-    for heading in (*ROWS, "StoP - sin-cos"):
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)  # 80 columns are enough
+    table.add_column("")
+    for heading in (*ROWS, "difference"):
         table.add_column(heading, justify="right")
-    if comparison.seeds > 1:
-        table.add_column("more than chance")
     for measure, title in MEASURES.items():
-        difference = comparison.difference(measure)
-        cells = [*(f"{comparison.mean(row, measure):.1f}" for row in ROWS), str(difference)]
-        if comparison.seeds > 1:
-            cells.append("yes" if difference.more_than_chance else "no")
         if measure == _FIRST_OF_LOCATION:
             table.add_section()
-        table.add_row(title, *cells)
+        means = (f"{comparison.mean(row, measure):.1f}" for row in ROWS)
+        table.add_row(title, *means, str(comparison.difference(measure)))
     console.print(table)
     console.print(f"{_EXPLANATION}\n\n{comparison.in_words()}\n", highlight=False)

@@ -7,6 +7,7 @@ step and a checkpoint.
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -20,7 +21,9 @@ from rich.console import Console
 from flexpredict.demo.measuring import RawPixels, Scenes, measure
 from flexpredict.demo.recipe import Protocol
 from flexpredict.demo.tasks import PIXELS, UNTRAINED, Task
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder, open_encoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.opening import open_encoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.pretraining import run
 from flexpredict.training.plan import make_plan
@@ -49,7 +52,7 @@ def carry_out(task: Task, scenes: Scenes) -> None:
     task.save(measure(_encoder(task, scenes), scenes))
 
 
-def _encoder(task: Task, scenes: Scenes) -> FrozenEncoder:
+def _encoder(task: Task, scenes: Scenes) -> ImageEncoder:
     recipe = make_recipe(task.recipe)
     source = scenes.train.source
     if task.row == PIXELS:
@@ -58,6 +61,8 @@ def _encoder(task: Task, scenes: Scenes) -> FrozenEncoder:
     if task.row == UNTRAINED:
         plan = make_plan(recipe, source, torch.device("cpu"), world_size=1)
         return ViTEncoder(plan.build_model().saved_encoder[0].eval(), task.row, task.row)
+    if not task.begun:  # what is there was killed before it had a recipe
+        shutil.rmtree(task.run_folder, ignore_errors=True)
     outcome = run(recipe, task.run_folder, resume=task.begun, console=Console(quiet=True), source=source)
     if not outcome.finished:
         os._exit(128 + signal.SIGTERM)
@@ -67,7 +72,7 @@ def _encoder(task: Task, scenes: Scenes) -> FrozenEncoder:
 def _listen(orders: TextIO, queue: "SimpleQueue[str]") -> None:
     for line in orders:
         queue.put(line)
-    while True:  # one signal might come while another step is not yet begun, and be forgotten after it
+    while True:  # training answers the first signal by saving and leaving; a later one ends whatever follows
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_SECONDS_BETWEEN_SIGNALS)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.sources.opening import ImageSource
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import permutation, stream_key

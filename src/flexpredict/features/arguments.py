@@ -7,6 +7,7 @@ command line can be made of them without importing torch.
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flexpredict.data.arguments import ImagesLike, StreamLike
 from flexpredict.settings.extraction import Pooling, SizeLike
 from flexpredict.settings.recipe import Precision
 
@@ -15,15 +16,8 @@ __all__ = ["EncoderLike", "ImagesLike", "Pooling", "Precision", "SizeLike", "Str
 Which: TypeAlias = Literal["target", "context"]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from flexpredict.encoders.image_encoder import ImageEncoder
 
-    from flexpredict.data.sources.image_source import ImageSource
-    from flexpredict.data.sources.streams import ImageStream
-    from flexpredict.encoders.frozen import FrozenEncoder
-
-    EncoderLike: TypeAlias = str | Path | FrozenEncoder
-    ImagesLike: TypeAlias = str | Path | Sequence[str] | ImageSource
-    StreamLike: TypeAlias = ImagesLike | ImageStream
+    EncoderLike: TypeAlias = str | Path | ImageEncoder
 else:
     EncoderLike = str | Path
-    ImagesLike = StreamLike = str | list[str]

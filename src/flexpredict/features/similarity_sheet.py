@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw
 
 from flexpredict.data.decoding import UnreadableImage, upright
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import Record
-from flexpredict.sheet_style import INK, PAPER, SOFT, TILE, font, shortened
+from flexpredict.sheet_drawing import INK, PAPER, SOFT, TILE, font, paste_fitted, shortened
 
 _CELL, _GAP, _MARGIN, _AFTER_QUERY = 160, 12, 32, 36
 _HEADER, _BETWEEN_ROWS = 34, 22
@@ -54,7 +54,7 @@ def similarity_sheet(source: ImageSource, rows: Sequence[SheetRow]) -> Image.Ima
     draw.text((first, _MARGIN - 6), title, INK, font(18))
     for number, (row, query) in enumerate(zip(rows, queries, strict=True)):
         top = _MARGIN + _HEADER + number * step
-        _paste(sheet, query, (_MARGIN, top), tile)
+        paste_fitted(sheet, query, (_MARGIN, top), tile)
         draw.rectangle((_MARGIN - 4, top - 4, _MARGIN + _CELL + 3, top + tile[1] + 3), outline=INK, width=2)
         draw.text((_MARGIN, top + tile[1] + 8), _short_name(row.query.name, source), SOFT, font(13))
         for place, neighbor in enumerate(row.neighbors):
@@ -75,7 +75,7 @@ def _draw_neighbor(
         picture = upright(source.encoded(neighbor.index), neighbor.name, shorter_side=_CELL)
     except UnreadableImage:
         picture = Image.new("RGB", tile, TILE)  # The file was removed after its features were cached.
-    _paste(sheet, picture, corner, tile)
+    paste_fitted(sheet, picture, corner, tile)
     left, top = corner[0], corner[1] + tile[1] + 6
     draw.text((left, top), f"{neighbor.similarity:.3f}", INK, font(15))
     track = left + 52, top + 7, left + _CELL - 1, top + 12
@@ -86,14 +86,6 @@ def _draw_neighbor(
         draw.text((left, top + 20), shortened(neighbor.class_name, 14, _CELL), INK, font(14))
     name_top = top + (40 if neighbor.class_name else 22)
     draw.text((left, name_top), _short_name(neighbor.name, source), SOFT, font(13))
-
-
-def _paste(sheet: Image.Image, picture: Image.Image, corner: tuple[int, int], tile: tuple[int, int]) -> None:
-    """Centered in its tile, as large as fits."""
-    left, top = corner
-    sheet.paste(TILE, (left, top, left + tile[0], top + tile[1]))
-    fitted = ImageOps.contain(picture, tile, Image.Resampling.BICUBIC)
-    sheet.paste(fitted, (left + (tile[0] - fitted.width) // 2, top + (tile[1] - fitted.height) // 2))
 
 
 def _short_name(name: str, source: ImageSource) -> str:

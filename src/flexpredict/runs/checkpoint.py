@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -44,7 +45,7 @@ def save_checkpoint(
         *folder.glob("step-*"),
         *folder.glob(".step-*.tmp"),
     ]:  # the latter: left by a process that was killed
-        if other != path and not ((other / "state.json").is_file() and _read_state(other)["keep"]):
+        if other != path and not ((other / "state.json").is_file() and read_state(other)["keep"]):
             shutil.rmtree(other, ignore_errors=True)
     return path
 
@@ -53,7 +54,7 @@ def load_checkpoint(
     folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> dict[str, Any] | None:
     """Load the newest whole checkpoint into model and optimizers; its state, or None where there is none."""
-    path = _last(folder)
+    path = last_checkpoint(folder)
     if path is None:
         return None
     load_model(path, model)
@@ -67,7 +68,7 @@ def load_checkpoint(
             index: states[name] for index, name in enumerate(_parameter_names(model, optimizer)) if name in states
         }
         optimizer.load_state_dict(saved)
-    return _read_state(path)
+    return read_state(path)
 
 
 def load_model(path: Path, model: nn.Module) -> None:
@@ -81,15 +82,23 @@ def load_model(path: Path, model: nn.Module) -> None:
         ) from error
 
 
+def model_tensors(checkpoint: Path, prefix: str = "") -> dict[str, Tensor]:
+    """The weights of a checkpoint whose names begin with `prefix`, which is cut off."""
+    with safe_open(checkpoint / "model.safetensors", framework="pt") as file:
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 (not a mapping)
+        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
 def newest_checkpoint(folder: Path) -> Path:
-    """The newest whole checkpoint below a run's checkpoints folder."""
-    path = _last(folder)
+    """The newest whole checkpoint below a run's checkpoints folder; raises where there is none."""
+    path = last_checkpoint(folder)
     if path is None:
         raise UserError(f"There is no checkpoint in {folder}. Name a run folder that has trained for a while.")
     return path
 
 
-def _last(folder: Path) -> Path | None:
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint below a run's checkpoints folder, or None."""
     link = folder / "last"
     if (link / "state.json").is_file():
         return link.resolve()
@@ -98,7 +107,8 @@ def _last(folder: Path) -> Path | None:
     return max(whole, key=lambda path: int(path.name.removeprefix("step-")), default=None)
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint says besides its weights: the step, and what the loop must know to go on."""
     state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
     return state
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import yaml
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_text_atomically
 from flexpredict.same_settings import require_same_settings
 
@@ -74,7 +74,10 @@ class RunFolder:
                 f"There is no run to resume in {self.path} (no config.yaml). Start it without --resume, "
                 "or name the right folder with --out."
             )
-        loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        try:
+            loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{self.config} cannot be read: {in_a_line(error)} Restore it from a copy.") from error
         if not isinstance(loaded, dict):
             raise UserError(f"{self.config} is damaged: it holds {type(loaded).__name__}, not a mapping.")
         return loaded

@@ -11,7 +11,7 @@ class Augmentation:
     """What may happen to an image on its way into the model. The defaults are I-JEPA's: a crop, nothing else."""
 
     crop_scale: tuple[float, float] | None = (0.3, 1.0)
-    """Area of the crop as a fraction of the image. None: the largest centred crop, no randomness."""
+    """Area of the crop as a fraction of the image. None: the largest centered crop, no randomness."""
     crop_aspect: tuple[float, float] = (3 / 4, 4 / 3)
     """Width / height of the crop, relative to the shape of the output."""
     flip: float = 0.0
@@ -20,11 +20,11 @@ class Augmentation:
     """Probability of a Gaussian blur."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     """Range of its standard deviation, in pixels of the output."""
-    greyscale: float = 0.0
-    """Probability of taking the colours away."""
+    grayscale: float = 0.0
+    """Probability of taking the colors away."""
 
     def __post_init__(self) -> None:
-        for name in ("flip", "blur", "greyscale"):
+        for name in ("flip", "blur", "grayscale"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} is a probability, but it is {getattr(self, name)}; use 0 to 1.")
         for name, most in (("crop_scale", 1.0), ("crop_aspect", math.inf), ("blur_sigma", math.inf)):
@@ -38,6 +38,6 @@ class Augmentation:
 
 PRESETS = {
     "ijepa": Augmentation(),
-    "stop": Augmentation(flip=0.5, blur=0.5, greyscale=0.2),
+    "stop": Augmentation(flip=0.5, blur=0.5, grayscale=0.2),
     "none": Augmentation(crop_scale=None),
 }

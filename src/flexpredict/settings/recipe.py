@@ -55,7 +55,7 @@ class Recipe:
         masking: which patches are seen and which are predicted.
         targets: ijepa and data2vec: which features are predicted, and how they are normalized.
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
-        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter (by default
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or each parameter (by default
             stop; small runs crop and flip).
         scale: which defaults the run has: 'published', or 'small' (by default where it sees fewer than 5 million
             images from new weights).

@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from flexpredict.data.loader import Batch, Batches, training_batches
-from flexpredict.data.pixels import normalise
+from flexpredict.data.pixels import normalize
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.errors import UserError
@@ -90,7 +90,7 @@ def train(
             masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
             streams = rows[:, None] * contexts + torch.arange(contexts)
             keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
-            images = normalise(batch.images.to(fabric.device, non_blocking=True))
+            images = normalize(batch.images.to(fabric.device, non_blocking=True))
 
             # Masks and noise have keys of their own; this is for models with dropout.
             torch.manual_seed(stream_key(recipe.seed, "torch", step, fabric.global_rank))

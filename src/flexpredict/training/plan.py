@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from flexpredict.cores import cores
+from flexpredict.data.default_sizes import default_image_size, default_patch_size
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.sources.streams import stream_sizes
-from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
@@ -99,7 +99,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     image_size = image_sizes[0]
     model = recipe.model or _model(device)
     facts = model_facts(model, recipe.model_options)
-    patch_size = recipe.patch_size or usual_patch_size(image_size, facts.patch_size)
+    patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
     recipe = _with_defaults(recipe, samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
     for height, width in image_sizes:
@@ -159,14 +159,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         steps=steps,
         warmup_steps=min(round(warmup * samples / batch_size), steps),
         hold_step=steps if hold is None else min(round(hold * samples / batch_size), steps),
-        encoder=EncoderSpec(
-            model=model,
-            image_size=image_size,
-            patch_size=patch_size,
-            positions=settled.encoder_positions,
-            class_token=settled.class_token,
-            options=recipe.model_options,
-        ),
+        encoder=EncoderSpec.of_config(dataclasses.asdict(settled)),
     )
 
 
@@ -209,7 +202,7 @@ def _image_size(source: ImageSource | ImageStream) -> int:
     sizes = stream_sizes(source) if is_stream(source) else source.sizes()
     if not sizes:
         raise UserError(f"No image at the beginning of {source.name} could be read. Check that it holds images.")
-    return usual_image_size(sizes)
+    return default_image_size(sizes)
 
 
 def _model(device: torch.device) -> str:

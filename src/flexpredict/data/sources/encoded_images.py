@@ -10,8 +10,8 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import Crops
 from flexpredict.data.decoding import Encoded, UnreadableImage, decode, read_size
-from flexpredict.data.now_reading import now_reading
 from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.workers import set_current_image
 
 
 @dataclass(eq=False, kw_only=True)
@@ -46,11 +46,11 @@ class EncodedImages(ABC):
         for row, index in enumerate(indices.tolist()):
             try:
                 name = self.describe(index)
-                now_reading(name)
+                set_current_image(name)
                 images[row] = decode_row(self.encoded(index), name, row, crops, image_size)
             except UnreadableImage as failure:
                 unreadable[row] = failure
-        now_reading("")
+        set_current_image("")
         return images, unreadable
 
 

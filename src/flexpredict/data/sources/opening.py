@@ -1,21 +1,22 @@
 """Opens images by name: a folder, shards, tables, the hub, a stream, scenes, or several of these."""
 
-import glob
 import os
 import re
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
+from rich.console import Console
 from typing_extensions import TypeIs
 
+from flexpredict.data.arguments import StreamLike
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
 from flexpredict.data.sources.encoded_images import evenly_spaced
+from flexpredict.data.sources.file_patterns import expand_braces, matching_files
 from flexpredict.data.sources.folders import open_folder, suffix
 from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource
 from flexpredict.data.sources.listing import Count
@@ -24,6 +25,7 @@ from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_sh
 from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.named_options import split_options
+from flexpredict.progress import Counting
 from flexpredict.settings.augmentation import PRESETS
 
 __all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_images", "open_source"]
@@ -42,7 +44,9 @@ _WAYS = (
 _STREAMED = "stream: is for shards, parquet files and hf://"
 
 
-def open_images(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource | ImageStream:
+def open_images(
+    data: str | Path | Sequence[str | Path], count: Count = lambda found: None
+) -> ImageSource | ImageStream:
     """Open images by name; `count` is told how many were found while they are listed.
 
     - a folder of images, nested and linked in any way; if all are in folders directly below it, at least two, those
@@ -56,7 +60,7 @@ def open_images(data: str | Sequence[str], count: Count = lambda found: None) ->
     Options follow a comma: hf://NAME:SPLIT,config=…,image=COLUMN,label=COLUMN or FOLDER,split=test. A folder that is
     itself called scenes is ./scenes.
     """
-    names = [data] if isinstance(data, str) else list(data)
+    names = [str(data)] if isinstance(data, str | Path) else list(map(str, data))
     if not names:
         raise UserError(f"No data was named. Give {_WAYS}.")
     opened = [_open(name, count) for name in names]
@@ -67,11 +71,19 @@ def open_images(data: str | Sequence[str], count: Count = lambda found: None) ->
     return JoinedSource([one for one in opened if not is_stream(one)])
 
 
-def open_source(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource:
+def open_data(data: StreamLike, console: Console) -> ImageSource | ImageStream:
+    """Open images by name, with the progress of listing on the console. Opened images are returned as they are."""
+    if not isinstance(data, str | Path | Sequence):
+        return data
+    with Counting(console, "listing", "images") as counting:
+        return open_images(data, counting.add)
+
+
+def open_source(data: str | Path | Sequence[str | Path], count: Count = lambda found: None) -> ImageSource:
     """Like `open_images`, but refuses a stream: for what reads images in any order."""
     opened = open_images(data, count)
     if is_stream(opened):
-        shown = " ".join(f"'{name}'" for name in ([data] if isinstance(data, str) else data))
+        shown = " ".join(f"'{name}'" for name in ([data] if isinstance(data, str | Path) else data))
         raise UserError(
             f"{opened.name} is a stream, which is read from beginning to end, but here images are read in any "
             f"order. Convert it once with `flexpredict pack {shown} FOLDER`, then give that folder."
@@ -87,7 +99,7 @@ def _open(uri: str, count: Count) -> ImageSource | ImageStream:
     stream = uri.startswith("stream:")
     name = uri.removeprefix("stream:")
     if name.startswith("pipe:"):
-        return ShardStream(name, _expanded(name))
+        return ShardStream(name, expand_braces(name))
     if name.partition(":")[0] == "scenes":
         _refuse_stream(stream, f"{name} are drawn in memory")
         return _open_scenes(name)
@@ -178,7 +190,7 @@ def _files(name: str, uri: str) -> Path | list[str]:
     path = Path(name).expanduser()
     if name and path.is_dir():
         return path
-    files = [str(path)] if path.is_file() else sorted(_found(name))
+    files = [str(path)] if path.is_file() else sorted(matching_files(name))
     known = [file for file in files if suffix(file) in _FILES]
     if files and not known:
         raise UserError(
@@ -192,34 +204,6 @@ def _files(name: str, uri: str) -> Path | list[str]:
     if re.search(r"[{*?]", name):
         raise UserError(f"No file is named like {name} (looked for in {Path.cwd()}).")
     raise UserError(f"There is no folder '{name}' (looked for in {Path.cwd()}).{_similar_names(path)} Give {_WAYS}.")
-
-
-def _found(pattern: str) -> list[str]:
-    """Files that match: braces first, where every name must exist, then * and ?."""
-    found = []
-    for name in _expanded(os.path.expanduser(pattern)):
-        matches = glob.glob(name) if glob.has_magic(name) else [name] if "{" in pattern else []
-        if matches == [name] and not os.path.isfile(name):
-            raise UserError(f"{name} is missing, which {pattern} names. Complete the shards, or name fewer.")
-        found += matches
-    return found
-
-
-def _expanded(pattern: str) -> list[str]:
-    """shards-{00..02}.tar -> shards-00.tar, shards-01.tar, shards-02.tar; {a,b} likewise."""
-    parts = re.split(r"(\{[^{}]*\})", pattern)
-    choices = []
-    for part in parts:
-        span = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", part)
-        if span:
-            first, last = span.groups()
-            numbers = range(int(first), int(last) + 1)
-            choices.append([str(number).zfill(len(first)) for number in numbers])
-        elif part.startswith("{") and "," in part:
-            choices.append(part[1:-1].split(","))
-        else:
-            choices.append([part])
-    return ["".join(choice) for choice in product(*choices)]
 
 
 def _refuse_options(name: str, options: dict[str, str], known: tuple[str, ...]) -> None:

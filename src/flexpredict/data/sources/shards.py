@@ -127,19 +127,19 @@ def _list(files: list[str], count: Count) -> Listing:
     names, file_of, starts, lengths, labels = NamesBuilder(), array("q"), array("q"), array("q"), array("q")
     problems: list[UnreadableImage] = []
     for number, path in enumerate(files):
-        key, label, unlabelled = b"", -1, 0  # of the sample whose members come now
+        key, label, unlabeled = b"", -1, 0  # of the sample whose members come now
         try:
             with open(path, "rb") as file:
                 reader = TarReader(file, seekable=True)
                 for member in reader:
                     member_key, ending = _key_and_ending(member.name)
                     if member_key != key:
-                        key, label, unlabelled = member_key, -1, 0
+                        key, label, unlabeled = member_key, -1, 0
                     if ending == ".cls":
                         label = _label(reader.content(_LONGEST_LABEL))
-                        if unlabelled:
-                            labels[-unlabelled:] = array("q", [label] * unlabelled)
-                            unlabelled = 0
+                        if unlabeled:
+                            labels[-unlabeled:] = array("q", [label] * unlabeled)
+                            unlabeled = 0
                     elif ending in IMAGE_SUFFIXES and (reason := _why_not(member)):
                         problems.append(UnreadableImage(f"{path}/{os.fsdecode(member.name)}", reason))
                     elif ending in IMAGE_SUFFIXES:
@@ -148,7 +148,7 @@ def _list(files: list[str], count: Count) -> Listing:
                         starts.append(member.start)
                         lengths.append(member.size)
                         labels.append(label)
-                        unlabelled += label < 0
+                        unlabeled += label < 0
                         if len(names) % 1000 == 0:
                             count(1000)
             problems += [UnreadableImage(path, damage) for damage in reader.damage]

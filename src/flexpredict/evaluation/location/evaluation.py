@@ -8,7 +8,7 @@ from torch import Tensor
 
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.subset_source import SubsetSource
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
@@ -90,7 +90,7 @@ def measure_location(
     )
 
 
-def _grid(encoder: FrozenEncoder, how: Extraction) -> Grid:
+def _grid(encoder: ImageEncoder, how: Extraction) -> Grid:
     grid = feature_shape(encoder, how, "float32").grid
     assert grid is not None
     if grid == (1, 1):

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.encoders.frozen import open_encoder
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.evaluation.result_files import write_result

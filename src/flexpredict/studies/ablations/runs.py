@@ -5,7 +5,6 @@ same masks, because each of these is a function of the seed and of nothing that 
 """
 
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from lightning_fabric import Fabric
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ImageSource, ImageStream
 from flexpredict.errors import UserError
+from flexpredict.runs.checkpoint import last_checkpoint, read_state
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.studies.ablations.studies import Arm, Study
@@ -42,8 +42,8 @@ class ArmRun:
 
     def steps_done(self) -> int:
         """By its last checkpoint."""
-        state = self.folder / "checkpoints" / "last" / "state.json"
-        return int(json.loads(state.read_text())["step"]) if state.is_file() else 0
+        checkpoint = last_checkpoint(RunFolder(self.folder).checkpoints)
+        return 0 if checkpoint is None else int(read_state(checkpoint)["step"])
 
 
 def arm_run(arm: Arm, seed: int, base: dict[str, Any], out: Path) -> ArmRun:

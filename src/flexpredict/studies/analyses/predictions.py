@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.data.augmentation import draw_crops
-from flexpredict.data.pixels import normalise
+from flexpredict.data.pixels import normalize
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.kept_images import KeptImages
 from flexpredict.data.sources.opening import open_source
+from flexpredict.data.sources.record_source import RecordSource
 from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError, printable
 from flexpredict.masking import check_masking, sample_masks
@@ -60,7 +60,7 @@ def heatmap(similarity: Tensor, temperature: float = 1.0) -> Tensor:
 @torch.no_grad()
 def predicted_similarity(model: IJEPA, pixels: Tensor, puzzle: Puzzle) -> Tensor:
     """Cosines of the predicted feature of the puzzle's patch with all tokens. pixels: 3 H W uint8 -> N."""
-    images = normalise(pixels[None])
+    images = normalize(pixels[None])
     prediction = model(images, puzzle.context[None, None], puzzle.targets[None, None])
     everything = torch.arange(puzzle.grid[0] * puzzle.grid[1])
     tokens = model.target_features(images, everything.view(1, 1, 1, -1))[0, 0]
@@ -180,7 +180,7 @@ def _file(path: Path) -> ImageSource:
     path = path.expanduser()
     if not path.is_file():
         raise UserError(f"There is no image file '{printable(str(path))}' (looked for in {Path.cwd()}).")
-    return KeptImages(name=str(path), records=[Record(str(path), str(path))])
+    return RecordSource(name=str(path), records=[Record(str(path), str(path))])
 
 
 def _source(opened: OpenedModel, data: str | None) -> ImageSource:
