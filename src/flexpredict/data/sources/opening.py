@@ -15,10 +15,9 @@ from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
-from flexpredict.data.sources.encoded_images import evenly_spaced
 from flexpredict.data.sources.file_patterns import expand_braces, matching_files
 from flexpredict.data.sources.folders import open_folder, suffix
-from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource
+from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource, evenly_spaced
 from flexpredict.data.sources.listing import Count
 from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
 from flexpredict.data.sources.parts import part_of, split_part
