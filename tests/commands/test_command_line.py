@@ -125,7 +125,7 @@ def test_a_run_is_made_resumed_and_reported_from_the_command_line(
     assert "effective batch" in printed and "encoder.safetensors" in printed
     assert "already holds a run" in refused(capsys, "pretrain", *given)
     assert main(["pretrain", "--out", out, "--resume"]) == 0
-    assert "another recipe: model" in refused(
+    assert "was begun with model=" in refused(
         capsys, "pretrain", "--out", out, "--resume", "--model", "vit_small_patch16_224"
     )
     assert main(["report", out]) == 0 and (tmp_path / "run" / "report.html").is_file()

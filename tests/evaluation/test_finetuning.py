@@ -508,6 +508,6 @@ def test_other_classes_and_missing_labels_are_refused(tmp_path: Path) -> None:
 
 def test_a_run_is_not_resumed_with_other_settings_nor_overwritten_by_accident(finished: Path) -> None:
     message = refused(finished, replace(SETTINGS, lr=0.5, mixup=0.2), resume=True)
-    assert "lr (3.125e-05 became 0.5)" in message and "mixup (0.8 became 0.2)" in message
-    assert "test_images (60 became 50)" in refused(finished, test=scenes("test", 50), resume=True)
+    assert "lr=3.125e-05 (now 0.5)" in message and "mixup=0.8 (now 0.2)" in message
+    assert "test_images=60 (now 50)" in refused(finished, test=scenes("test", 50), resume=True)
     assert "--resume" in refused(finished)

@@ -339,10 +339,10 @@ def test_going_on_with_other_settings_or_another_source_is_refused(tmp_path: Pat
             pack(source, tmp_path / "out", workers=0, console=SILENT, **options)
         return str(refused.value)
 
-    assert "size 16 (now 24)" in refusal(source, size=24)
-    assert "quality 90 (now 80), images per shard 5 (now 6)" in refusal(source, quality=80, images_per_shard=6)
-    assert "source listed (now other)" in refusal(replace(source, name="other"))
-    assert "images 11 (now 10)" in refusal(replace(source, images=source.images[:10]))
+    assert "size=16 (now 24)" in refusal(source, size=24)
+    assert "quality=90 (now 80), images_per_shard=5 (now 6)" in refusal(source, quality=80, images_per_shard=6)
+    assert "source=listed (now other)" in refusal(replace(source, name="other"))
+    assert "images=11 (now 10)" in refusal(replace(source, images=source.images[:10]))
     pack(source, tmp_path / "out", size=16, images_per_shard=5, workers=0, max_skipped=1, console=SILENT)
 
 

@@ -215,7 +215,7 @@ def test_overwriting_replaces_the_run(pictures: str, tmp_path: Path) -> None:
     ],
 )
 def test_resuming_with_another_recipe_is_refused(finished: Path, change: dict[str, Any], name: str) -> None:
-    with pytest.raises(UserError, match=rf"another recipe: {name}.*--init_from"):
+    with pytest.raises(UserError, match=rf"was begun with {name}.*init_from"):
         pretrain(out=finished, resume=True, **change)
 
 

@@ -15,6 +15,7 @@ from flexpredict.encoders.checkpoints.config_file import pair
 from flexpredict.encoders.frozen import FrozenEncoder, Layer, Pooling
 from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.model.timm_parts import timm
+from flexpredict.named_options import split_options
 from flexpredict.randomness import stream_key
 
 
@@ -173,7 +174,8 @@ class HuggingFaceEncoder(ForeignEncoder):
 
 def open_timm(name: str, rest: str) -> TimmEncoder:
     """rest: NAME, or NAME,pretrained=no,seed=0."""
-    model_name, options = _options(name, rest, {"pretrained": "yes", "seed": "0"})
+    model_name, given = split_options(rest, ("pretrained", "seed"))
+    options = {"pretrained": "yes", "seed": "0"} | given
     known = model_name.split(".")[0]
     if not timm.is_model(known):
         near = did_you_mean(known, timm.list_models())
@@ -275,13 +277,3 @@ def _final_norm(model: Any) -> str:
     names = [name for name, _ in model.named_children() if name in ("layernorm", "norm", "post_layernorm")]
     # CLIP's is for its class token alone.
     return "" if not names or type(model).__name__.startswith("CLIP") else names[0]
-
-
-def _options(name: str, rest: str, usual: dict[str, str]) -> tuple[str, dict[str, str]]:
-    model, *given = rest.split(",")
-    options = dict(option.partition("=")[::2] for option in given)
-    for key in options:
-        if key not in usual:
-            near = did_you_mean(key, usual)
-            raise UserError(f"'{key}' in {name} is not an option.{near} Options: {', '.join(usual)}.")
-    return model, usual | options

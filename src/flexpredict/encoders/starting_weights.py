@@ -15,8 +15,9 @@ from flexpredict.encoders.checkpoints.finding import Found, find
 from flexpredict.encoders.checkpoints.predictors import PublishedPredictor, published_predictor
 from flexpredict.encoders.checkpoints.timm_models import found_in_timm
 from flexpredict.encoders.libraries import open_timm
-from flexpredict.errors import UserError, did_you_mean, in_a_line
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.model.timm_parts import resample_abs_pos_embed
+from flexpredict.named_options import split_options, whole_number
 from flexpredict.runs.checkpoint import newest_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, is_own, read_encoder
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
@@ -129,19 +130,12 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
 
 def _with_options(name: str) -> tuple[Path, dict[str, Any]]:
     """FILE,heads=12,grid=4x16: what a checkpoint does not tell."""
-    path = Path(name).expanduser()
-    file, *given = name.split(",")
-    if path.exists() or not given:
-        return path, {}
+    file, given = split_options(name, ("heads", "grid"))
     options: dict[str, Any] = {}
-    for option in given:
-        key, _, value = option.partition("=")
-        if key not in ("heads", "grid"):
-            near = did_you_mean(key, ("heads", "grid"))
-            raise UserError(f"'{option}' in --init_from {name} is not known.{near} Write FILE,heads=12,grid=4x16.")
-        options[key] = parse_image_sizes(value)[0]
-        if key == "heads":
-            options[key] = options[key][0]
+    if "heads" in given:
+        options["heads"] = whole_number(given["heads"], "heads", name, least=1)
+    if "grid" in given:
+        options["grid"] = parse_image_sizes(given["grid"])[0]
     return Path(file).expanduser(), options
 
 

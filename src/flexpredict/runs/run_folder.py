@@ -16,6 +16,7 @@ import yaml
 
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
+from flexpredict.same_settings import require_same_settings
 
 _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
 
@@ -84,17 +85,11 @@ class RunFolder:
 
         saved: that config, where it had to be read in a way of its own.
         """
-        saved = saved or self.load_config()
-        changed = [
-            f"{name} ({saved.get(name)} became {value})"
-            for name, value in config.items()
-            if name not in free and saved.get(name) != value
-        ]
-        if changed:
-            raise UserError(
-                f"The run in {self.path} was made with another recipe: {'; '.join(changed)}. Resume it without these "
-                "options, or start a new run with another --out (pretrain: from its weights with --init_from)."
-            )
+        remedy = (
+            "Resume it without changing these settings, or start a new run in another folder (pretrain: from its "
+            "weights, with init_from)."
+        )
+        require_same_settings(self.path, saved or self.load_config(), config, remedy, free)
 
     def save_data(self, identity: dict[str, Any]) -> None:
         """What the images are, so that a resumed run can be sure to have the same."""

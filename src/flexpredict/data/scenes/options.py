@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flexpredict.errors import UserError, did_you_mean
+from flexpredict.named_options import number, parse_options, whole_number
+
+IMAGE_OPTIONS = ("count", "size", "seed", "split", "first", "where")
 
 
 @dataclass(frozen=True)
@@ -21,30 +23,11 @@ class SceneOptions:
 
 def read_options(name: str, usual: SceneOptions, known: tuple[str, ...], *, fewest_frames: int = 1) -> SceneOptions:
     """The usual options, except for those that the name sets. known: those it may set."""
-    asked: dict[str, Any] = {}
-    for position, option in enumerate(filter(None, name.partition(":")[2].split(","))):
-        key, equals, value = option.partition("=")
-        if not equals and position == 0:
-            key, value = "count", option
-        if key not in known:
-            raise UserError(
-                f"'{option}' in {name} is not an option of the scenes here.{did_you_mean(key, known)} Options are"
-                f" {', '.join(known)}, as in scenes:5000,size=64."
-            )
-        if key == "split":
-            asked[key] = value
-        elif key == "where":
-            asked[key] = _number(name, value)
-        else:
-            fewest = {"count": 1, "frames": fewest_frames}.get(key, 0)
-            if not value.isdecimal() or int(value) < fewest:
-                raise UserError(f"{key} in {name} is '{value}'; it must be a whole number of at least {fewest}.")
-            asked[key] = int(value)
+    fewest = {"count": 1, "frames": fewest_frames}
+    asked: dict[str, Any] = parse_options(name.partition(":")[2], known, name, first="count")
+    for key, value in asked.items():
+        if key == "where":
+            asked[key] = number(value, key, name)
+        elif key != "split":
+            asked[key] = whole_number(value, key, name, fewest.get(key, 0))
     return replace(usual, **asked)
-
-
-def _number(name: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise UserError(f"where in {name} is '{value}'; it must be a number from 0 to 1.") from None

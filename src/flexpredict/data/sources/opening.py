@@ -13,7 +13,7 @@ from typing_extensions import TypeIs
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.scenes.options import SceneOptions, read_options
+from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
 from flexpredict.data.sources.encoded_images import evenly_spaced
 from flexpredict.data.sources.folders import open_folder, suffix
@@ -25,6 +25,7 @@ from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_sh
 from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream
 from flexpredict.data.sources.tables import TableStream, open_tables
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.named_options import split_options
 from flexpredict.settings.augmentation import PRESETS
 
 __all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_images", "open_source"]
@@ -91,7 +92,7 @@ def _open(uri: str, count: Count) -> ImageSource | ImageStream:
     name = rest if stream else uri
     if name.startswith("pipe:"):
         return _open(name, count)
-    name, options = _options(name)
+    name, options = split_options(name, _OPTIONS)
     if name.startswith("hf://"):
         name, _, split = name.removeprefix("hf://").partition(":")
         if split and "split" in options:
@@ -206,22 +207,6 @@ def _expanded(pattern: str) -> list[str]:
     return ["".join(choice) for choice in product(*choices)]
 
 
-def _options(name: str) -> tuple[str, dict[str, str]]:
-    """What follows a comma, unless that is part of a name that exists."""
-    options: dict[str, str] = {}
-    while not os.path.exists(name):
-        before, comma, option = name.rpartition(",")
-        key, equals, value = option.partition("=")
-        if not comma or not equals or not re.fullmatch(r"\w+", key):
-            break
-        if key not in _OPTIONS:
-            raise UserError(
-                f"'{key}' in {name} is not an option.{did_you_mean(key, _OPTIONS)} Options are {', '.join(_OPTIONS)}."
-            )
-        name, options[key] = before, value
-    return name, options
-
-
 def _refuse_options(name: str, options: dict[str, str], known: tuple[str, ...]) -> None:
     for option in options:
         if option not in known:
@@ -271,8 +256,7 @@ def _beside(path: Path) -> str:
 
 
 def _open_scenes(uri: str) -> ArraySource:
-    known = ("count", "size", "seed", "split", "first", "where")
-    asked = read_options(uri, SceneOptions(count=_SCENES), known)
+    asked = read_options(uri, SceneOptions(count=_SCENES), IMAGE_OPTIONS)
     chosen = asked.first + np.arange(asked.count)
     scenes = draw_scenes(chosen, size=asked.size, seed=asked.seed, split=asked.split, where=asked.where)
     return ArraySource(uri, torch.from_numpy(scenes.images), CLASSES, torch.from_numpy(scenes.classes))

@@ -26,6 +26,7 @@ from flexpredict.evaluation.davis.videos import Video, open_scene_videos
 from flexpredict.evaluation.results import Result, print_numbers, write_result
 from flexpredict.files import write_folder_atomically, write_text_atomically
 from flexpredict.progress import Counting
+from flexpredict.same_settings import read_settings, require_same_settings
 
 _FILM_SIDE = 240  # at most, of the shorter side
 
@@ -124,15 +125,8 @@ def _keep_settings(out: Path, settings: dict[str, Any]) -> None:
     """Masks of different settings never meet in one folder."""
     path = out / "settings.json"
     if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        changed = [
-            f"{key} was {before.get(key)}, is {new}" for key, new in settings.items() if before.get(key) != new
-        ]
-        if changed:
-            raise UserError(
-                f"{out} holds masks that were made with other settings ({'; '.join(changed)}). "
-                "Give another --out, or delete that folder."
-            )
+        remedy = "Give another out, or delete that folder."
+        require_same_settings(out, read_settings(path, remedy), settings, remedy)
         return
     if (out / "masks").exists():
         raise UserError(

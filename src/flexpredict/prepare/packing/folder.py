@@ -8,6 +8,7 @@ from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 from flexpredict.prepare.packing.shard_writing import ShardRecord
+from flexpredict.same_settings import read_settings, require_same_settings
 
 
 class PackingFolder:
@@ -50,20 +51,10 @@ class PackingFolder:
                 raise UserError(f"Cannot make the folder {self.path}: {error.strerror}. Name another.") from error
             write_text_atomically(self.settings, json.dumps(settings, indent=1) + "\n")
             return
-        try:
-            before = dict(json.loads(self.settings.read_bytes()))
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{self.settings} is damaged. Delete {self.path} and pack the images again.") from error
-        differences = [
-            f"{name.replace('_', ' ')} {before.get(name)} (now {value})"
-            for name, value in settings.items()
-            if before.get(name) != value
-        ]
-        if differences:
-            raise UserError(
-                f"{self.path} was begun with {', '.join(differences)}. Go on as it was begun, or pack into another"
-                f" folder, or delete {self.path} to begin anew."
-            )
+        again = f"delete {self.path} to begin again."
+        before = read_settings(self.settings, f"Pack into another folder, or {again}")
+        remedy = f"Use the same settings again, pack into another folder, or {again}"
+        require_same_settings(self.path, before, settings, remedy)
 
     def finished_shards(self) -> dict[int, ShardRecord]:
         """By number. Those whose length is not the recorded one are to be made again."""

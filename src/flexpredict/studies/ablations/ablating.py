@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probe import Probing, checked
@@ -203,7 +204,6 @@ def default_test(data: str | Sequence[str]) -> str | None:
     """Test images of the built-in scenes; other data has no default."""
     if not isinstance(data, str) or not (data == "scenes" or data.startswith("scenes:")):
         return None
-    options = data.partition(":")[2].split(",")
-    size = next((option for option in options if option.startswith("size=")), "size=64")
-    where = next((f",{option}" for option in options if option.startswith("where=")), "")
-    return f"scenes:2000,{size}{where},split=test,first=10000"
+    asked = read_options(data, SceneOptions(count=2000), IMAGE_OPTIONS)
+    where = "" if asked.where is None else f",where={asked.where:g}"
+    return f"scenes:2000,size={asked.size}{where},split=test,first=10000"
