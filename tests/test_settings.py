@@ -20,7 +20,7 @@ from flexpredict.training.recipe_parser import merge
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"optimizer": {"lr": -1}}, "optimizer.lr=-1.0 is out of range: it must be more than 0"),
+        ({"optimizer": {"lr": -1}}, "optimizer.lr=-1.0 is out of range: it must be at least 0"),
         ({"optimizer": {"lr": math.inf}}, "optimizer.lr=inf is out of range"),
         ({"optimizer": {"betas": [2, 3]}}, r"optimizer.betas=\[2.0, 3.0\] .* at least 0 and less than 1"),
         ({"optimizer": {"ema_momentum": 2}}, "optimizer.ema_momentum=2.0 .* at most 1"),

@@ -30,7 +30,7 @@ class Optimizer:
     """
 
     kind: Literal["adamw", "muon"] = "adamw"
-    lr: float | None = ranged(None, above=0)
+    lr: float | None = ranged(None, least=0)
     muon_lr: float = ranged(0.02, above=0)
     start_lr: float = ranged(0.25, least=0)
     final_lr: float = ranged(0.00125, least=0)

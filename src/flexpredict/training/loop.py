@@ -80,7 +80,7 @@ def train(
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            set_rates(optimizers, lr / plan.lr, weight_decay)
+            set_rates(optimizers, plan.rate(step), weight_decay)
 
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)

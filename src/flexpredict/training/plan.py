@@ -53,10 +53,13 @@ class Plan:
     def build_model(self) -> Method:
         return build_method(self.recipe, self.encoder.build(self.recipe.seed))
 
-    def learning_rate(self, step: int) -> float:
+    def rate(self, step: int) -> float:
+        """The learning rate as a share of its peak."""
         settings, step = self.recipe.optimizer, min(step, self.hold_step)
-        start, final = settings.start_lr * self.lr, settings.final_lr * self.lr
-        return warmup_cosine(step, self.steps, self.warmup_steps, start, self.lr, final)
+        return warmup_cosine(step, self.steps, self.warmup_steps, settings.start_lr, 1.0, settings.final_lr)
+
+    def learning_rate(self, step: int) -> float:
+        return self.rate(step) * self.lr
 
     def weight_decay(self, step: int) -> float:
         settings, step = self.recipe.optimizer, min(step, self.hold_step)
