@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
-from tiny import write_pictures
 
 from flexpredict.cli import main
 
@@ -19,11 +18,6 @@ SMALL = [
     "4",
 ]
 SMALL += ["--accelerator", "cpu", "--devices", "1", "--batch_size", "8"]
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data"), 16))
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -24,12 +24,6 @@ from flexpredict.settings.augmentation import PRESETS
 FEATURES = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def dataset(numbers: range) -> datasets.Dataset:
     rows = {"img": [picture(number) for number in numbers], "label": [number % 3 for number in numbers]}
     return datasets.Dataset.from_dict(rows, features=FEATURES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import RECIPE, write_pictures
+from foreign_models import HUGGING_FACE, SIZES, SMALL, saved_model, timm_encoder, unsettled
 from torch import Tensor
 
 from flexpredict.data.pixels import MEAN, STD
@@ -15,15 +15,8 @@ from flexpredict.encoders.frozen import open_encoder
 from flexpredict.encoders.libraries import HuggingFaceEncoder, TimmEncoder
 from flexpredict.errors import UserError
 from flexpredict.model.timm_parts import timm
-from flexpredict.pretraining import pretrain
-from flexpredict.randomness import normal, sample_keys, uniform
+from flexpredict.randomness import sample_keys, uniform
 from flexpredict.runs.encoder_file import load_encoder
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 def pictures(height: int = 32, width: int = 32, count: int = 2) -> Tensor:
@@ -35,27 +28,11 @@ def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, std: tuple[float,
     return (images / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
 
 
-def unsettled(model: Any) -> Any:
-    """Weights that no symmetry or zero of the initialisation makes equal to others."""
-    with torch.no_grad():
-        for number, parameter in enumerate(model.parameters()):
-            parameter.add_(0.05 * normal(torch.tensor(number), parameter.numel()).view_as(parameter))
-    return model.eval()
-
-
 def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 # timm
-
-SMALL = {"embed_dim": 24, "depth": 3, "num_heads": 2, "num_classes": 0}
-
-
-def timm_encoder(name: str, size: int = 32, **options: Any) -> TimmEncoder:
-    model = unsettled(timm.create_model(name, img_size=size, **options))
-    return TimmEncoder(model, f"timm:{name}", f"a small {name}", (size, size)).eval()
-
 
 TRANSFORMERS = {
     "class token": ("vit_tiny_patch16_224", {"patch_size": 8, "dynamic_img_size": True}, "class"),
@@ -209,31 +186,6 @@ def test_names_that_stand_for_nothing_are_refused_in_words(
 
 # transformers
 
-SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
-HUGGING_FACE: dict[str, tuple[str, dict[str, Any], int, str]] = {  # class, options, tokens before patches, pooling
-    "ijepa": ("IJepa", {"intermediate_size": 48}, 0, "mean"),
-    "vit": ("ViT", {"intermediate_size": 48}, 1, "class"),
-    "dinov2": ("Dinov2", {}, 1, "class"),
-    "dinov2 with registers": ("Dinov2WithRegisters", {"num_register_tokens": 4}, 5, "class"),
-    "data2vec": ("Data2VecVision", {"intermediate_size": 48}, 1, "mean"),
-    "beit": ("Beit", {"intermediate_size": 48, "use_mean_pooling": False}, 1, "class"),
-    "beit, relative": ("Beit", {"intermediate_size": 48, "use_relative_position_bias": True}, 1, "mean"),
-    "dinov3": ("DINOv3ViT", {"intermediate_size": 48, "num_register_tokens": 4}, 5, "class"),
-    "clip": ("CLIPVision", {"intermediate_size": 48}, 1, "class"),
-}
-
-
-def saved_model(folder: Path, kind: str, **more: Any) -> Any:
-    """A random model as its library saves it."""
-    transformers = pytest.importorskip("transformers")
-    name, options, _, _ = HUGGING_FACE[kind]
-    if not hasattr(transformers, f"{name}Model"):
-        pytest.skip(f"this version of transformers has no {name}")
-    config = getattr(transformers, f"{name}Config")(**SIZES, **options, **more)
-    model = unsettled(getattr(transformers, f"{name}Model")(config))
-    model.save_pretrained(folder)
-    return model
-
 
 @pytest.mark.parametrize("kind", HUGGING_FACE)
 def test_layers_of_a_hugging_face_model_are_its_own(kind: str, tmp_path: Path) -> None:
@@ -354,22 +306,15 @@ def test_folders_of_other_models_are_refused_in_words(tmp_path: Path) -> None:
 # Our own
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    pretrain(str(write_pictures(folder / "pictures", 16)), folder / "mine", **{**RECIPE, "epochs": 1})
-    return folder / "mine"
-
-
-def test_a_run_gives_its_target_encoder_and_on_demand_its_context_encoder(run: Path) -> None:
+def test_a_run_gives_its_target_encoder_and_on_demand_its_context_encoder(finished: Path) -> None:
     from safetensors.torch import load_file
 
-    target, context = open_encoder(run), open_encoder(run, which="context")
-    assert target.what == f"target encoder of {run} after step 2"
-    assert context.what == f"context encoder of {run} after step 2"
-    weights = load_file(run / "checkpoints" / "last" / "model.safetensors")
+    target, context = open_encoder(finished), open_encoder(finished, which="context")
+    assert target.what == f"target encoder of {finished} after step 18"
+    assert context.what == f"context encoder of {finished} after step 18"
+    weights = load_file(finished / "checkpoints" / "last" / "model.safetensors")
     for encoder, which in ((target, "target"), (context, "context")):
-        reference = load_encoder(run)
+        reference = load_encoder(finished)
         own = {key.removeprefix(f"{which}_encoder.vit."): value for key, value in weights.items()}
         reference.vit.load_state_dict(own, strict=False)
         images = pictures(32, 40)
@@ -377,12 +322,12 @@ def test_a_run_gives_its_target_encoder_and_on_demand_its_context_encoder(run: P
     assert target.fingerprint() != context.fingerprint()
 
 
-def test_an_encoder_file_is_the_target_encoder_and_has_no_other(run: Path, tmp_path: Path) -> None:
+def test_an_encoder_file_is_the_target_encoder_and_has_no_other(finished: Path, tmp_path: Path) -> None:
     file = tmp_path / "encoder.safetensors"
-    shutil.copy(run / "encoder.safetensors", file)
+    shutil.copy(finished / "encoder.safetensors", file)
     encoder = open_encoder(file)
     assert encoder.what == f"target encoder of {file}"
-    assert encoder.fingerprint() == open_encoder(run).fingerprint()
+    assert encoder.fingerprint() == open_encoder(finished).fingerprint()
     with pytest.raises(UserError, match="context encoder is in the checkpoints of a run"):
         open_encoder(file, which="context")
     (tmp_path / "no_run").mkdir()
@@ -402,8 +347,8 @@ def encoders(run: Path, folder: Path) -> list[Any]:
     ]
 
 
-def test_one_changed_weight_makes_another_fingerprint(run: Path, tmp_path: Path) -> None:
-    for encoder in encoders(run, tmp_path):
+def test_one_changed_weight_makes_another_fingerprint(finished: Path, tmp_path: Path) -> None:
+    for encoder in encoders(finished, tmp_path):
         before = encoder.fingerprint()
         assert encoder.fingerprint() == before
         with torch.no_grad():
@@ -411,15 +356,15 @@ def test_one_changed_weight_makes_another_fingerprint(run: Path, tmp_path: Path)
         assert encoder.fingerprint() != before, encoder.what
 
 
-def test_gradients_flow_through_the_vector_of_an_image_to_all_blocks(run: Path, tmp_path: Path) -> None:
-    for encoder in encoders(run, tmp_path):
+def test_gradients_flow_through_the_vector_of_an_image_to_all_blocks(finished: Path, tmp_path: Path) -> None:
+    for encoder in encoders(finished, tmp_path):
         encoder.pooled(pictures()).square().sum().backward()
         weights = {name: value for name, value in encoder.named_parameters() if ".mlp." in name or "attn" in name}
         assert weights and all(bool(value.grad.any()) for name, value in weights.items() if "weight" in name)
 
 
-def test_more_layers_than_there_are_and_pixels_that_are_no_bytes_are_refused(run: Path, tmp_path: Path) -> None:
-    for encoder in encoders(run, tmp_path):
+def test_more_layers_than_there_are_and_pixels_that_are_no_bytes_are_refused(finished: Path, tmp_path: Path) -> None:
+    for encoder in encoders(finished, tmp_path):
         with pytest.raises(UserError, match=rf"last {encoder.depth + 1} layers .* Ask for 1 to {encoder.depth}"):
             encoder.layers(pictures(), encoder.depth + 1)
         with pytest.raises(UserError, match=r"as bytes, B 3 H W uint8, not torch\.float32"):

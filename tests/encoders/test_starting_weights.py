@@ -3,14 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
 import yaml
+from foreign_models import unsettled
+from reference_vectors import reference_checkpoint, reference_vectors
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
-from torch import Tensor, nn
+from torch import Tensor
 
 from flexpredict import randomness
 from flexpredict.data.pixels import MEAN, STD
@@ -25,8 +26,6 @@ from flexpredict.runs.encoder_file import load_encoder
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.recipe_parser import make_recipe
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
-needs_reference = pytest.mark.skipif(not REFERENCE.is_dir(), reason="no reference vectors beside the repository")
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
@@ -40,29 +39,15 @@ def started(init_from: Any, **fields: Any) -> tuple[Plan, Any]:
     return plan, model
 
 
-def unsettled(model: nn.Module) -> Any:
-    with torch.no_grad():
-        for number, parameter in enumerate(model.parameters()):
-            if parameter.requires_grad:  # fixed positions stay what they are
-                parameter.add_(0.05 * normal(torch.tensor(number), parameter.numel()).view_as(parameter))
-    return model.eval()
-
-
 def pixels(height: int = 32, width: int = 32) -> Tensor:
     return normal(sample_keys(3, torch.arange(2)), 3 * height * width).view(2, 3, height, width)
 
 
-def reference(folder: str) -> tuple[Path, dict[str, Tensor]]:
-    arrays = np.load(REFERENCE / folder / "vectors.npz")
-    return REFERENCE / folder / "checkpoint.pth.tar", {name: torch.from_numpy(arrays[name]) for name in arrays}
-
-
-@needs_reference
 @pytest.mark.parametrize("folder", ["ijepa", "stop"])
 def test_a_published_checkpoint_goes_on_with_its_predictor_and_its_convention(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, vectors = reference(folder)
+    path, vectors = reference_checkpoint(folder), reference_vectors(folder)
     positions = {"kind": "stochastic" if folder == "stop" else "sincos"}
     plan, model = started(path, model_options={"num_heads": 2}, positions=positions)
     if folder == "stop":
@@ -75,9 +60,8 @@ def test_a_published_checkpoint_goes_on_with_its_predictor_and_its_convention(
     torch.testing.assert_close(result.loss, vectors["loss"], **CLOSE)
 
 
-@needs_reference
 def test_the_papers_convention_predicts_the_same_from_a_stop_checkpoint_without_noise() -> None:
-    path, vectors = reference("stop")
+    path, vectors = reference_checkpoint("stop"), reference_vectors("stop")
     options = {"model_options": {"num_heads": 2}}
     context, targets = vectors["context"], vectors["targets"]
     predictions = []
@@ -90,9 +74,8 @@ def test_the_papers_convention_predicts_the_same_from_a_stop_checkpoint_without_
     torch.testing.assert_close(predictions[2], predictions[0], **CLOSE)
 
 
-@needs_reference
 def test_a_run_that_starts_from_a_published_checkpoint_trains_and_resumes(tmp_path: Path) -> None:
-    path, _ = reference("stop")
+    path = reference_checkpoint("stop")
     data = write_pictures(tmp_path / "pictures")
     fields = {**RECIPE, "init_from": str(path), "epochs": 1, "predictor": {}, "patch_size": None, "image_size": None}
     del fields["model"]

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from foreign_models import unsettled
+from reference_vectors import reference_checkpoint, reference_vectors
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 import flexpredict
 from flexpredict.encoders.checkpoints.finding import find
@@ -21,7 +23,6 @@ from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import normal, sample_keys, uniform
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
 SIZES: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -35,14 +36,6 @@ SIZES: dict[str, Any] = {
 def pixels(height: int = 32, width: int = 32) -> Tensor:
     """Normalised images, B 3 H W."""
     return normal(sample_keys(3, torch.arange(2)), 3 * height * width).view(2, 3, height, width)
-
-
-def unsettled(model: nn.Module) -> Any:
-    """Weights that no symmetry or zero of the initialisation makes equal to others."""
-    with torch.no_grad():
-        for number, parameter in enumerate(model.parameters()):
-            parameter.add_(0.05 * normal(torch.tensor(number), parameter.numel()).view_as(parameter))
-    return model.eval()
 
 
 @torch.no_grad()
@@ -77,15 +70,14 @@ def close(found: Tensor | None, expected: Tensor) -> None:
 # The authors' own numbers
 
 
-@pytest.mark.skipif(not REFERENCE.is_dir(), reason="no reference vectors beside the repository")
 @pytest.mark.parametrize(("folder", "name"), [("ijepa", "I-JEPA"), ("stop", "StoP")])
 @pytest.mark.parametrize("prefix", ["module.", ""])
 def test_published_checkpoints_reproduce_their_vectors(folder: str, name: str, prefix: str, tmp_path: Path) -> None:
-    saved = torch.load(REFERENCE / folder / "checkpoint.pth.tar", weights_only=True)
+    saved = torch.load(reference_checkpoint(folder), weights_only=True)
     for part in ("encoder", "target_encoder", "predictor"):
         saved[part] = {prefix + key.removeprefix("module."): tensor for key, tensor in saved[part].items()}
     torch.save(saved, tmp_path / "checkpoint.pth.tar")
-    vectors = {key: torch.from_numpy(array) for key, array in np.load(REFERENCE / folder / "vectors.npz").items()}
+    vectors = reference_vectors(folder)
 
     target = flexpredict.load(tmp_path / "checkpoint.pth.tar", heads=2)
     close(features(target, vectors["images"])[0], vectors["full_features_target_encoder"])

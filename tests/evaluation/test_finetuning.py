@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
+from ranks import call_on_two_ranks
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -326,18 +325,15 @@ def test_bf16_trains_nearly_the_same(finished: Path, tmp_path: Path) -> None:
     assert {tensor.dtype for tensor in weights(tmp_path / "run").values()} == {torch.float32}
 
 
+def print_accuracy(out: Path) -> None:
+    result = run(out, replace(SETTINGS, devices=2))
+    assert result is not None
+    print("accuracy", result.numbers["accuracy"])
+
+
 @pytest.mark.slow
 def test_two_ranks_reach_the_weights_of_one(finished: Path, tmp_path: Path) -> None:
-    script = tmp_path / "ranks.py"
-    script.write_text(
-        f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
-        "from dataclasses import replace\nfrom pathlib import Path\nfrom test_finetuning import SETTINGS, run\n"
-        f"result = run(Path({str(tmp_path / 'two')!r}), replace(SETTINGS, devices=2))\n"
-        "print('accuracy', result.numbers['accuracy'])\n"
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = call_on_two_ranks(print_accuracy, tmp_path / "two")
     assert done.returncode == 0, done.stderr
     accuracy = json.loads((finished / "result.json").read_text())["numbers"]["accuracy"]
     assert done.stdout.split() == ["accuracy", str(accuracy)] * 2

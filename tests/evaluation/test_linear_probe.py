@@ -13,15 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation import linear
-from flexpredict.evaluation.linear import (
-    L2_GRID,
-    L2_WITHOUT_VALIDATION,
-    LinearClassifier,
-    fit_logistic,
-    linear_probe,
-    stratified_folds,
-)
+from flexpredict.evaluation import linear, logistic
+from flexpredict.evaluation.linear import L2_GRID, L2_WITHOUT_VALIDATION, linear_probe, stratified_folds
+from flexpredict.evaluation.logistic import LinearClassifier, fit_logistic
 from flexpredict.evaluation.subsets import label_subset
 from flexpredict.randomness import normal, sample_keys, stream_key
 
@@ -101,9 +95,9 @@ def test_gradient_of_the_documented_objective_vanishes_at_the_solution() -> None
 
 def test_preconditioner_is_the_inverse_hessian_where_the_weights_are_zero() -> None:
     features, labels = correlated_classes(60, 5, 3)
-    problem = linear._standardise(features.double(), labels, 3)
-    precondition = linear._preconditioner(
-        problem, 0.1, linear._evaluate(problem, linear._prior(problem), 0.1).curvature
+    problem = logistic.standardize(features.double(), labels, 3)
+    precondition = logistic._preconditioner(
+        problem, 0.1, logistic._evaluate(problem, logistic.prior(problem), 0.1).curvature
     )
 
     def objective(parameters: Tensor) -> Tensor:
@@ -122,18 +116,18 @@ def test_direction_satisfies_the_secant_equation_of_the_last_pair() -> None:
     for i in range(3):
         step = draw(f"step {i}", 6, 3).double()
         change = (root.T @ root + i * torch.eye(6).double()) @ step
-        pairs.append(linear._Pair(step, change, (step * change).sum()))
-    torch.testing.assert_close(linear._direction(-pairs[-1].change, pairs, precondition), pairs[-1].step)
+        pairs.append(logistic._Pair(step, change, (step * change).sum()))
+    torch.testing.assert_close(logistic._direction(-pairs[-1].change, pairs, precondition), pairs[-1].step)
 
 
 def test_weaker_regularisation_started_from_a_stronger_one_ends_where_a_cold_start_does() -> None:
     features, labels = correlated_classes(1000, 16, 4, apart=3.0)
-    problem = linear._standardise(features, labels, 4)
-    parameters = linear._prior(problem)
+    problem = logistic.standardize(features, labels, 4)
+    parameters = logistic.prior(problem)
     for l2 in L2_GRID:
-        warm = linear._minimise(problem, l2, parameters, tolerance=1e-4, max_iterations=1000)
+        warm = logistic.minimize(problem, l2, parameters, tolerance=1e-4, max_iterations=1000)
         parameters = warm.point.parameters
-        cold = linear._minimise(problem, l2, linear._prior(problem), tolerance=1e-8, max_iterations=1000)
+        cold = logistic.minimize(problem, l2, logistic.prior(problem), tolerance=1e-8, max_iterations=1000)
         assert warm.point.value == pytest.approx(cold.point.value, rel=0.001)
 
 
@@ -202,7 +196,7 @@ def test_scale_and_offset_of_features_do_not_matter() -> None:
 def test_feature_that_is_constant_in_training_is_ignored_even_if_it_varies_in_the_test(
     value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "_FEW", 0)  # float32, where a constant is harder to tell
+    monkeypatch.setattr(logistic, "_FEW", 0)  # float32, where a constant is harder to tell
     features, labels = correlated_classes(300, 8, 4)
     constant = torch.full((300, 1), value)
     constant[200:] += 1e3 * draw("surprise", 100, 1)
@@ -340,13 +334,13 @@ def test_meaningless_splits_are_refused() -> None:
         linear_probe(**{**data, "test_features": data["test_features"][:, :3]})
     with pytest.raises(UserError, match="never occur in training, the first is 3"):
         linear_probe(**{**data, "test_labels": data["test_labels"] + 1})
-    with pytest.raises(UserError, match="at least 2 classes"):
+    with pytest.raises(UserError, match="At least 2 classes"):
         linear_probe(**{**data, "train_labels": torch.zeros(40, dtype=torch.int64)})
     with pytest.raises(UserError, match="integer labels"):
         linear_probe(**{**data, "train_labels": data["train_labels"].float()})
     with pytest.raises(UserError, match="not empty"):
         linear_probe(**{**data, "test_features": torch.zeros(0, 4), "test_labels": torch.zeros(0, dtype=torch.int64)})
-    with pytest.raises(UserError, match="l2 is 0"):
+    with pytest.raises(UserError, match="l2=0"):
         linear_probe(**data, l2=0.0)
 
 
@@ -359,7 +353,7 @@ def test_labels_that_do_not_fit_the_number_of_classes_are_refused() -> None:
         fit([0, 2, 1, -1], classes=2)
     with pytest.raises(UserError, match="1 of 3 classes have no training image, the first is 1"):
         fit([0, 2, 0, 2], classes=3)
-    with pytest.raises(UserError, match="at least 2 classes"):
+    with pytest.raises(UserError, match="At least 2 classes"):
         fit([0, 0], classes=1)
 
 
@@ -442,7 +436,7 @@ def test_impossible_subsets_are_refused() -> None:
     with pytest.raises(UserError, match="1 of 3 classes have no image, the first is 1"):
         label_subset(labels, 0.5, seed=0)
     for fraction in (0.0, -0.1, 1.1, float("nan")):
-        with pytest.raises(UserError, match="must be above 0 and at most 1"):
+        with pytest.raises(UserError, match="must be more than 0 and at most 1"):
             label_subset(torch.arange(4), fraction, seed=0)
     with pytest.raises(UserError, match="from 0 up"):
         label_subset(torch.tensor([-1, 0]), 0.5, seed=0)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tiny import RECIPE, write_pictures
 
 from flexpredict.cli import main
 from flexpredict.commands.evaluation_options import ENCODER
@@ -21,24 +20,9 @@ from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.probe import Probing, probe, table_rows
 from flexpredict.evaluation.results import Result, print_numbers
 from flexpredict.features.extraction import extract_features
-from flexpredict.model.encoder import build_encoder
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, permutation
 
 ALL_LABELS = Probing(labels=(1.0,), neighbours=5)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def encoder() -> ViTEncoder:
-    options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    return ViTEncoder(
-        build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one"
-    ).eval()
 
 
 def scenes(count: int = 200, split: str = "train") -> ArraySource:
@@ -228,30 +212,24 @@ def test_images_without_a_label_are_left_out(encoder: ViTEncoder) -> None:
 # The command
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    pretrain(str(write_pictures(folder / "pictures", 16)), folder / "mine", **{**RECIPE, "epochs": 1})
-    return folder / "mine"
-
-
 def test_the_command_prints_a_table_and_writes_the_whole_protocol(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     data = ["--train", "scenes:300,size=32", "--test", "scenes:100,size=32,split=test", "--accelerator", "cpu"]
-    words = ["probe", str(run), *data, "--subsets", "2", "--table", "all.csv"]
+    words = ["probe", str(finished), *data, "--subsets", "2", "--table", "all.csv"]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert f"Accuracy on the test images, frozen encoder (%): target encoder of {run} after step 2" in printed
+    assert f"Accuracy on the test images, frozen encoder (%): target encoder of {finished} after step 18" in printed
     for name in ("linear, 10 % labels", "linear, 100 % labels", "20-NN", "scenes:100,size=32,split=test"):
         assert name in printed
     assert "…" not in printed
     (file,) = (tmp_path / "results").iterdir()
     written = json.loads(file.read_text())
     protocol = written["protocol"]
-    assert written["encoder"] == f"target encoder of {run} after step 2" and protocol["encoder"] == str(run)
+    assert written["encoder"] == f"target encoder of {finished} after step 18"
+    assert protocol["encoder"] == str(finished)
     assert protocol["image_size"] == "32x32" and protocol["pooling"] == "mean" and protocol["layers"] == 1
     assert (protocol["train"]["images"], protocol["test"]["images"], protocol["classes"]) == (300, 100, 10)
     assert (protocol["seed"], len(protocol["fingerprint"])) == (0, 32)
@@ -266,7 +244,7 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
     assert "probe, scenes:100,size=32,split=test, last 2 layers, l2 0.1: 20-NN" in rows[0]
     assert json.loads((tmp_path / "two.json").read_text())["protocol"]["layers"] == 2
     printed = capsys.readouterr().out
-    assert "context encoder of" in printed and "after step 2, last 2 layers" in printed
+    assert "context encoder of" in printed and "after step 18, last 2 layers" in printed
 
 
 @pytest.mark.parametrize(
@@ -285,7 +263,7 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
 def test_bad_options_end_the_command_with_a_paragraph(
     options: list[str],
     message: str,
-    run: Path,
+    finished: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -293,7 +271,7 @@ def test_bad_options_end_the_command_with_a_paragraph(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "foreign.csv").write_text("name,age\nA,3\n")
     data = ["--train", "scenes:40,size=32", "--test", "scenes:20,size=32,split=test", "--accelerator", "cpu"]
-    assert main(["probe", str(run), *data, *options]) == 2
+    assert main(["probe", str(finished), *data, *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 

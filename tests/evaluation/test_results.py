@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.results import Result, append_to_table, read_table, write_result
+from flexpredict.evaluation.result_files import append_to_table, read_table, write_result
+from flexpredict.evaluation.results import Result
 
 
 def result(encoder: str = "target encoder of runs/a", fingerprint: str = "f1", **more: Any) -> Result:

@@ -14,23 +14,9 @@ from flexpredict.encoders.frozen import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probe import Probing, probe
 from flexpredict.evaluation.transfer import open_splits, transfer
-from flexpredict.model.encoder import build_encoder
 from flexpredict.pretraining import pretrain
 
 QUICK = Probing(labels=(1.0,), neighbours=3, l2=0.1)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def encoder() -> ViTEncoder:
-    options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    return ViTEncoder(
-        build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one"
-    ).eval()
 
 
 def scenes(count: int, split: str) -> ArraySource:

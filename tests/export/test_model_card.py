@@ -9,22 +9,15 @@ import pytest
 import torch
 import yaml
 from PIL import Image, ImageOps
-from test_exporting import BEIT, KINDS, RELATIVE, small
-from tiny import RECIPE, write_pictures
+from small_encoders import BEIT, KINDS, RELATIVE, small
+from tiny import write_pictures
 
 from flexpredict.encoders.frozen import open_encoder
-from flexpredict.evaluation.results import Result, write_result
+from flexpredict.evaluation.result_files import write_result
+from flexpredict.evaluation.results import Result
 from flexpredict.export import export
-from flexpredict.pretraining import pretrain
 
 NAMES = {"timm": "x", "hf": "x", "official": "x.pth.tar", "onnx": "x.onnx", "torch-export": "x.pt2"}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "r"
-    pretrain("scenes:48,size=32", out, **RECIPE | {"epochs": 0.5})
-    return out
 
 
 def card_of(encoder: Any, form: str, folder: Path, **options: Any) -> str:
@@ -69,8 +62,8 @@ def test_code_in_the_card_gives_the_features_of_the_encoder(
     torch.testing.assert_close(torch.as_tensor(found["pooled"]), pooled, **close)
 
 
-def test_front_matter_names_the_library_and_the_licence_only_if_there_is_one(tmp_path: Path, run: Path) -> None:
-    encoder = open_encoder(run)
+def test_front_matter_names_the_library_and_the_licence_only_if_there_is_one(tmp_path: Path, finished: Path) -> None:
+    encoder = open_encoder(finished)
     said = yaml.safe_load(card_of(encoder, "timm", tmp_path, licence="Apache-2.0").split("---\n")[1])
     assert said["library_name"] == "timm" and said["license"] == "apache-2.0"
     assert said["pipeline_tag"] == "image-feature-extraction"
@@ -81,11 +74,11 @@ def test_front_matter_names_the_library_and_the_licence_only_if_there_is_one(tmp
     assert "ijepa" not in said["tags"]
 
 
-def test_the_card_of_a_run_tells_its_data_and_all_settings(tmp_path: Path, run: Path) -> None:
-    encoder = open_encoder(run)
+def test_the_card_of_a_run_tells_its_data_and_all_settings(tmp_path: Path, finished: Path, pictures: str) -> None:
+    encoder = open_encoder(finished)
     card = card_of(encoder, "hf", tmp_path, image_size=(24, 16))
-    assert yaml.safe_load(block(card, "yaml")) == yaml.safe_load((run / "config.yaml").read_text())
-    assert "| images | 48 |" in card and "scenes:48,size=32" in card
+    assert yaml.safe_load(block(card, "yaml")) == yaml.safe_load((finished / "config.yaml").read_text())
+    assert "| images | 48 |" in card and pictures in card
     assert "8x8 of them" not in card and "6x4 of them" in card
     assert "Bar, Amir" in card
     assert f"Fingerprint of what it was made from: `{encoder.fingerprint()}`" in card
@@ -97,16 +90,16 @@ def test_the_card_of_an_encoder_alone_says_that_its_recipe_is_not_known(tmp_path
     assert "No results were given." in card
 
 
-def test_results_of_these_weights_are_in_the_card_and_those_of_others_are_not(tmp_path: Path, run: Path) -> None:
-    encoder = open_encoder(run)
+def test_results_of_these_weights_are_in_the_card_and_those_of_others_are_not(tmp_path: Path, finished: Path) -> None:
+    encoder = open_encoder(finished)
 
     def write(name: str, value: float, **protocol: str) -> None:
         result = Result("probe", "e", "pets|cats", {"linear": value}, {"settings": "last 4 layers", **protocol})
         write_result(result, tmp_path / "results" / "deep" / f"{name}.json")
 
     write("same", 71.25, encoder="elsewhere", fingerprint=encoder.fingerprint())
-    write("by name", 72.25, encoder=str(run))
-    write("older", 73.25, encoder=str(run), fingerprint="of other weights")
+    write("by name", 72.25, encoder=str(finished))
+    write("older", 73.25, encoder=str(finished), fingerprint="of other weights")
     write("other", 74.25, encoder="runs/other", fingerprint="of another encoder")
     (tmp_path / "results" / "broken.json").write_text("{")
     (tmp_path / "results" / "else.json").write_text(json.dumps([1, 2]))

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -15,10 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from mean_colour import MeanColour
 from pictures import write_shards
+from ranks import call_on_two_ranks
 from rich.console import Console
 from safetensors import safe_open
-from test_features import MeanColour
 from tiny import write_pictures
 from torch import Tensor
 
@@ -36,6 +36,7 @@ from flexpredict.features.embedding import Embedded, embed
 from flexpredict.features.extraction import Extraction, extract_features
 from flexpredict.features.parts import Part, PartsFolder
 from flexpredict.features.rows import Row
+from flexpredict.training.engine import launch_fabric
 
 HOW = Extraction(batch_size=6)
 PART = 16
@@ -43,8 +44,7 @@ PROBE = 1  # an encoder is tried on a blank image first
 
 
 @pytest.fixture(autouse=True)
-def small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "_IMAGES_IN_PART", PART)
 
 
@@ -423,26 +423,16 @@ def test_the_command_writes_the_file_that_it_says(tmp_path: Path, capsys: pytest
     assert facts["data"] == "scenes:20,size=16" and facts["image_size"] == "32x32"
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from flexpredict.cli import _leave_the_other_processes
-from flexpredict.features import rows
-from flexpredict.features.embedding import embed
-from flexpredict.errors import UserError
-from flexpredict.features.extraction import Extraction
-from flexpredict.training.engine import launch_fabric
-
-rows._IMAGES_IN_PART = 16
-fabric = launch_fabric("cpu", 2)
-for data, out in zip(sys.argv[1::2], sys.argv[2::2]):
-    try:
-        how = Extraction(image_size=(32, 32), batch_size=6)
-        embed("timm:test_vit,pretrained=no", data, Path(out), how, patches="float16", fabric=fabric)
-    except UserError as error:
-        print(error, file=sys.stderr)
-_leave_the_other_processes()
-"""
+def embed_each(*words: str) -> None:
+    """Pairs of data and files, on the ranks that were started."""
+    rows_module._IMAGES_IN_PART = PART
+    fabric = launch_fabric("cpu", 2)
+    for data, out in zip(words[::2], words[1::2], strict=True):
+        try:
+            how = replace(HOW, image_size=(32, 32))
+            embed("timm:test_vit,pretrained=no", data, Path(out), how, patches="float16", fabric=fabric)
+        except UserError as error:
+            print(error, file=sys.stderr)
 
 
 @pytest.mark.slow
@@ -450,17 +440,8 @@ def test_two_ranks_write_the_bytes_of_one_and_refuse_a_stream(tmp_path: Path) ->
     shards = str(write_shards(tmp_path / "shards", 40, per_shard=10))
     how = replace(HOW, image_size=(32, 32))
     embed("timm:test_vit,pretrained=no", shards, tmp_path / "one.parquet", how, patches="float16")
-    (tmp_path / "script.py").write_text(SCRIPT)
     words = [shards, str(tmp_path / "two.parquet"), f"stream:{shards}", str(tmp_path / "stream.parquet")]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "script.py"), *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = call_on_two_ranks(embed_each, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1, "only the first rank speaks"
     assert (tmp_path / "two.parquet").read_bytes() == (tmp_path / "one.parquet").read_bytes()

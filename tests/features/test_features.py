@@ -1,9 +1,6 @@
 """Features of whole sources: made once, in parts, by any number of ranks, of what can be read."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
+from mean_colour import MeanColour
 from PIL import Image
+from ranks import two_ranks
 from rich.console import Console
 from tiny import write_pictures
-from torch import Tensor
 
 from flexpredict.cli import main
 from flexpredict.data.sources.opening import ImageSource, open_source
-from flexpredict.encoders.frozen import FrozenEncoder, Layer, ViTEncoder
+from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.features import extraction as features_module
 from flexpredict.features.extraction import Extraction, Features, cached_features, extract_features
@@ -28,26 +26,8 @@ HOW = Extraction(batch_size=8)
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features_module, "_PART", 16)
-    return tmp_path / "cache"
-
-
-class MeanColour(FrozenEncoder):
-    """Features that can be computed by hand: the mean colour of each 8x8 patch. Counts what it is asked for."""
-
-    def __init__(self, scale: float = 1.0) -> None:
-        super().__init__("colour", "the mean colour", 3, 1, (8, 8), (32, 32), "mean", (0.0,) * 3, (1 / 255,) * 3)
-        self.scale = torch.nn.Parameter(torch.tensor(scale))
-        self.seen = 0
-        self.fails_after = 10**9
-
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        self.seen += len(images)
-        if self.seen > self.fails_after:
-            raise KeyboardInterrupt
-        return [Layer(torch.nn.functional.avg_pool2d(images, 8).flatten(2).mT * self.scale, None)]
 
 
 def cached(encoder: FrozenEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
@@ -167,23 +147,16 @@ def test_unusual_settings_are_named_and_usual_ones_are_not() -> None:
 
 
 @pytest.mark.slow
-def test_two_ranks_give_the_numbers_of_one(tmp_path: Path) -> None:
+def test_two_ranks_give_the_numbers_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """2,500 images are two parts, one for each rank."""
     given = ["--train", "scenes:2500,size=16", "--test", "scenes:100,size=16,split=test", "--accelerator", "cpu"]
     given += ["--image_size", "32", "--labels", "1", "--l2", "0.1"]
     words = ["probe", "timm:test_vit,pretrained=no", *given, "--out"]
     assert main([*words, str(tmp_path / "one.json")]) == 0
     alone = json.loads((tmp_path / "one.json").read_text())
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     cache = tmp_path / "cache of two"
-    done = subprocess.run(
-        [*command, "-m", "flexpredict.cli", *words, str(tmp_path / "two.json"), "--devices", "2"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "FLEXPREDICT_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
-    )
+    monkeypatch.setenv("FLEXPREDICT_CACHE", str(cache))
+    done = two_ranks(*words, str(tmp_path / "two.json"), "--devices", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1, "only the first rank speaks"
     together = json.loads((tmp_path / "two.json").read_text())

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from mean_colour import MeanColour
 from PIL import Image
 from rich.console import Console
-from test_features import MeanColour
 from tiny import write_pictures
 
 from flexpredict.commands.similar import run
@@ -25,11 +25,6 @@ from flexpredict.features.similarity_sheet import Shown, similarity_sheet
 from flexpredict.randomness import normal, sample_keys
 
 HOW = Extraction(batch_size=8)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
 
 
 def ask(data: Any, *queries: str | int, encoder: MeanColour | None = None, **options: Any) -> tuple[Any, str]:

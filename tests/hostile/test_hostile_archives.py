@@ -68,11 +68,6 @@ def corpus(corpora: dict[str, Corpus], request: pytest.FixtureRequest) -> Corpus
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture(autouse=True)
 def no_hang() -> Iterator[None]:
     def give_up(*_: object) -> None:
         raise TimeoutError(f"this goes on for more than {_SECONDS} s")

@@ -9,7 +9,7 @@ import torch
 import yaml
 from interrupted import assert_a_resumed_run_ends_as_if_nothing_had_happened
 from safetensors.torch import load_file
-from tiny import RECIPE, write_pictures
+from tiny import RECIPE
 
 from flexpredict.masking import sample_masks
 from flexpredict.methods.mae import MAE, patch_values
@@ -154,11 +154,6 @@ def test_several_contexts_of_an_image_equal_the_image_seen_several_times() -> No
     repeated = model(images.repeat_interleave(3, dim=0), *flat)
     torch.testing.assert_close(together.predictions, repeated.predictions)
     torch.testing.assert_close(together.targets, repeated.targets)
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
 
 
 def test_a_run_says_its_defaults_learns_and_saves_the_encoder_it_trained(pictures: str, tmp_path: Path) -> None:

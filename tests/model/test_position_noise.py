@@ -10,7 +10,7 @@ import torch
 import yaml
 from interrupted import assert_a_resumed_run_ends_as_if_nothing_had_happened
 from safetensors.torch import load_file
-from tiny import RECIPE, write_pictures
+from tiny import RECIPE
 from torch import nn
 from torch.nn import functional as F
 
@@ -193,11 +193,6 @@ def test_the_penalty_is_the_sum_of_absolute_entries_of_a_and_nothing_else_change
     torch.testing.assert_close(weight.grad, plain.predictor.projection.weight.grad + 0.01 * weight.sign())
     name = "predictor.blocks.0.mlp.fc1.weight"
     assert torch.equal(model.get_parameter(name).grad, plain.get_parameter(name).grad)
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
 
 
 def run(pictures: str, out: Path, **fields: Any) -> list[dict[str, Any]]:

@@ -31,11 +31,6 @@ DATA = "scenes:64,size=32"
 NAMES = ("table6", "table7", "table8", "fig3", "fig4", "l1", "covariance")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
 class InProcess:
     """A run that is over before anyone asks, without the seconds that a new process takes to begin."""
 

@@ -1,7 +1,6 @@
 """A run, from a folder of pictures to an encoder: what it leaves behind, and that nothing stops it from going on."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from ranks import warm_processes
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
@@ -20,11 +20,6 @@ from flexpredict.methods import ijepa
 from flexpredict.pretraining import pretrain
 from flexpredict.runs.encoder_file import load_encoder
 from flexpredict.training.schedules import cosine, linear, warmup_cosine
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -44,14 +39,6 @@ def assert_same_weights(first: Path, second: Path) -> None:
 def without_timing(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     timing = ("images_per_second", "data_wait")
     return [{name: value for name, value in record.items() if name not in timing} for record in records]
-
-
-@pytest.fixture(scope="module")
-def finished(pictures: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nobody interrupted."""
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    assert pretrain(pictures, out, **RECIPE).finished
-    return out
 
 
 def test_a_run_leaves_everything_behind(finished: Path, pictures: str) -> None:
@@ -117,8 +104,7 @@ def in_child(pictures: str, out: str, fields: dict[str, Any]) -> None:
 
 def test_killed_at_random_ten_times_it_ends_bit_identical(finished: Path, pictures: str, tmp_path: Path) -> None:
     """SIGKILL, so that nothing can be tidied up: in the middle of a step, of a checkpoint, of a line of metrics."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["flexpredict.pretraining"])
+    context = warm_processes()
     out, reference = tmp_path / "killed", tmp_path / "reference"
     # Long enough to be killed ten times; a checkpoint at every step makes being killed while saving likely.
     fields = {**RECIPE, "epochs": 40, "checkpoint_every": 1}

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from flexpredict.commands import SOURCE, command_parser
-from flexpredict.commands.evaluation_options import add_encoder, add_extraction, extraction, started
-from flexpredict.features.embedding import embed
+from flexpredict.commands.evaluation_options import add_encoder, add_extraction
+from flexpredict.features.embed import embed
+from flexpredict.showing import show
 
 
 def run(arguments: list[str]) -> int:
@@ -27,16 +28,5 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE, and parts of another encoder or data")
     add_extraction(parser)
-    options = parser.parse_args(arguments)
-    place = started(options)
-    embed(
-        place.encoder,
-        options.data,
-        options.out,
-        extraction(options),
-        patches=options.dtype if options.patches else None,
-        overwrite=options.overwrite,
-        fabric=place.fabric,
-        console=place.console,
-    )
+    show(embed(**vars(parser.parse_args(arguments))))
     return 0

@@ -10,18 +10,12 @@ from flexpredict.commands.evaluation_options import (
     add_extraction,
     add_output,
     add_probing,
-    bench,
-    extraction,
-    probing,
-    publish,
-    write_results,
 )
-from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.evaluation.clevr import TASKS, evaluate_clevr
-from flexpredict.evaluation.davis import evaluate_davis, score_masks
-from flexpredict.evaluation.location import evaluate_location, print_location
-from flexpredict.evaluation.results import append_to_table
+from flexpredict.evaluation.clevr import evaluate_clevr
+from flexpredict.evaluation.davis import evaluate_davis
+from flexpredict.evaluation.location import evaluate_location
+from flexpredict.showing import show
 
 _USAGE = """\
 usage: flexpredict evaluate TASK RUN --data DATA [OPTIONS]
@@ -58,23 +52,12 @@ def _clevr(arguments: list[str]) -> int:
     )
     add_encoder(parser)
     parser.add_argument("--data", required=True, help="the folder CLEVR_v1.0, or scenes, or scenes:3000,size=64")
-    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=TASKS, help="(default: both)")
+    parser.add_argument("--tasks", choices=("count", "dist"), nargs="+", default=None, help="(default: both)")
     add_probing(parser, "shares of the labels (default: 1)")
     add_extraction(parser)
     add_output(parser, "results")
-    parser.set_defaults(neighbours=0)
-    options = parser.parse_args(arguments)
-    place = bench(options)
-    results = evaluate_clevr(
-        place.encoder,
-        options.data,
-        extraction(options),
-        probing(options, labels=(1.0,)),
-        tasks=tuple(options.tasks),
-        fabric=place.fabric,
-        console=place.console,
-    )
-    publish(results, options, place, "CLEVR: accuracy on the test images, frozen encoder (%)")
+    parser.set_defaults(neighbors=0)
+    show(evaluate_clevr(**vars(parser.parse_args(arguments))))
     return 0
 
 
@@ -98,33 +81,7 @@ def _davis(arguments: list[str]) -> int:
     parser.add_argument("--overlays", choices=("gif", "mp4", "none"), default="gif", help="films to look at")
     parser.add_argument("--accelerator", default="auto", help="'auto', 'cpu', 'cuda' or 'mps'")
     add_output(parser, "results/davis")
-    options = parser.parse_args(arguments)
-    if options.score_only is not None:
-        result = score_masks(options.score_only, options.data, options.out, split=options.split, year=options.year)
-    else:
-        if options.encoder is None:
-            raise UserError("Name an encoder, or masks of another method with --score_only MASKS.")
-        options.devices = "1"
-        place = bench(options)
-        if place.fabric.world_size > 1:
-            raise UserError("DAVIS is evaluated by one process. Start it without torchrun.")
-        result = evaluate_davis(
-            place.encoder,
-            options.data,
-            options.out,
-            split=options.split,
-            year=options.year,
-            queue=options.queue,
-            radius=options.radius,
-            top_k=options.top_k,
-            temperature=options.temperature,
-            height=options.height,
-            overlays=options.overlays,
-            device=place.fabric.device,
-            console=place.console,
-        )
-    if options.table is not None:
-        append_to_table(result, options.table)
+    show(evaluate_davis(**vars(parser.parse_args(arguments))))
     return 0
 
 
@@ -149,19 +106,5 @@ def _location(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the halves and of what is held out (default: 0)")
     add_extraction(parser)
     add_output(parser, "results")
-    options = parser.parse_args(arguments)
-    place = bench(options)
-    result = evaluate_location(
-        place.encoder,
-        open_source(options.data),
-        open_source(options.test) if options.test else None,
-        extraction(options),
-        shifts=options.shifts,
-        images=options.images,
-        seed=options.seed,
-        fabric=place.fabric,
-        console=place.console,
-    )
-    print_location(place.console, result)
-    write_results([result], options, place)
+    show(evaluate_location(**vars(parser.parse_args(arguments))))
     return 0

@@ -1,18 +1,9 @@
 """`flexpredict probe`."""
 
 from flexpredict.commands import SOURCE, command_parser
-from flexpredict.commands.evaluation_options import (
-    add_encoder,
-    add_extraction,
-    add_output,
-    add_probing,
-    bench,
-    extraction,
-    probing,
-    publish,
-)
-from flexpredict.data.sources.opening import open_source
+from flexpredict.commands.evaluation_options import add_encoder, add_extraction, add_output, add_probing
 from flexpredict.evaluation.probe import probe
+from flexpredict.showing import show
 
 
 def run(arguments: list[str]) -> int:
@@ -20,7 +11,7 @@ def run(arguments: list[str]) -> int:
         "probe",
         "RUN --train DATA --test DATA",
         "Train a linear classifier on frozen features, with 1 %, 10 % and all of the labels, and classify by nearest "
-        "neighbours beside it. Regularisation is chosen on held-out training images, never on test images; features "
+        "neighbours beside it. Regularization is chosen on held-out training images, never on test images; features "
         "are kept, so that another protocol with the same encoder costs seconds.",
     )
     add_encoder(parser)
@@ -29,11 +20,5 @@ def run(arguments: list[str]) -> int:
     add_probing(parser, "shares of the labels (default: 0.01 0.1 1)")
     add_extraction(parser)
     add_output(parser, "results")
-    options = parser.parse_args(arguments)
-    place = bench(options)
-    train, test = open_source(options.train), open_source(options.test)
-    result = probe(
-        place.encoder, train, test, extraction(options), probing(options), fabric=place.fabric, console=place.console
-    )
-    publish([result], options, place, "Accuracy on the test images, frozen encoder (%)")
+    show(probe(**vars(parser.parse_args(arguments))))
     return 0

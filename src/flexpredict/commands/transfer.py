@@ -1,17 +1,9 @@
 """`flexpredict transfer`."""
 
 from flexpredict.commands import command_parser
-from flexpredict.commands.evaluation_options import (
-    add_encoder,
-    add_extraction,
-    add_output,
-    add_probing,
-    bench,
-    extraction,
-    probing,
-    publish,
-)
+from flexpredict.commands.evaluation_options import add_encoder, add_extraction, add_output, add_probing
 from flexpredict.evaluation.transfer import transfer
+from flexpredict.showing import show
 
 
 def run(arguments: list[str]) -> int:
@@ -32,15 +24,5 @@ def run(arguments: list[str]) -> int:
     add_probing(parser, "shares of the labels (default: 1)")
     add_extraction(parser)
     add_output(parser, "results")
-    options = parser.parse_args(arguments)
-    place = bench(options)
-    results = transfer(
-        place.encoder,
-        options.datasets,
-        extraction(options),
-        probing(options, labels=(1.0,)),
-        fabric=place.fabric,
-        console=place.console,
-    )
-    publish(results, options, place, "Transfer: accuracy on the test images, frozen encoder (%)")
+    show(transfer(**vars(parser.parse_args(arguments))))
     return 0

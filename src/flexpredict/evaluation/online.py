@@ -1,4 +1,4 @@
-"""k-NN accuracy while a run goes on: quick, and enough to see whether features get better."""
+"""k-NN accuracy during a run: quick, and enough to see whether features get better."""
 
 from collections.abc import Callable
 

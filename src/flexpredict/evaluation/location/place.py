@@ -11,10 +11,12 @@ from torch import Tensor
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.evaluation.location.readout import Moments, Readout, best_readout
-from flexpredict.features.extraction import Extraction, require_readable
-from flexpredict.features.patch_features import Grid, PatchBatch, patch_batches
+from flexpredict.features.encoding import Grid
+from flexpredict.features.extraction import require_readable
+from flexpredict.features.patch_batches import PatchBatch, patch_batches
 from flexpredict.model.location_share import LocationShare, in_double
 from flexpredict.progress import Counting
+from flexpredict.settings.extraction import Extraction
 
 _AXES = ("row", "column")
 _HELD_OUT = 5  # one image in so many chooses the penalty

@@ -14,9 +14,10 @@ from rich.table import Table
 from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
-from flexpredict.evaluation.probe import Probing, checked
+from flexpredict.evaluation.probing import check_probe
 from flexpredict.files import write_text_atomically
 from flexpredict.progress import Counting, duration
+from flexpredict.settings.probing import Probing
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations import figures
 from flexpredict.studies.ablations.measuring import Data, accuracies, norms
@@ -61,7 +62,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
     if any(study.probes for study in asked.studies):
         if data.test is None:
             raise UserError("Name labelled images to test on with --test; only the built-in scenes have their own.")
-        checked(data.train, data.test, Probing(labels=data.labels, subsets=data.subsets, neighbours=0))
+        check_probe(data.train, data.test, Probing(labels=data.labels, subsets=data.subsets, neighbors=0))
     runs = planned(asked.studies, asked.seeds, asked.base, asked.out)
     left = {run.folder: steps_left(run, data.train) for run in runs}
     pending = [run for run in runs if left[run.folder]]

@@ -9,10 +9,11 @@ from rich.console import Console
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.frozen import open_encoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.probe import Probing, probe
-from flexpredict.evaluation.results import write_result
-from flexpredict.features.extraction import Extraction
+from flexpredict.evaluation.probing import run_probe
+from flexpredict.evaluation.result_files import write_result
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.extraction import Extraction
+from flexpredict.settings.probing import Probing
 from flexpredict.studies.ablations.runs import ArmRun
 
 NORMS = {"A_norm": "‖A‖", "mask_token_norm": "‖m̃‖"}
@@ -45,8 +46,8 @@ def accuracies(run: ArmRun, data: Data) -> dict[str, float]:
         if _asked(saved["protocol"]) == wanted:
             numbers: dict[str, float] = saved["numbers"]
             return numbers
-    probing = Probing(labels=data.labels, subsets=data.subsets, neighbours=0)
-    result = probe(encoder, data.train, data.test, Extraction(), probing, console=Console(quiet=True))
+    probing = Probing(labels=data.labels, subsets=data.subsets, neighbors=0)
+    result = run_probe(encoder, data.train, data.test, Extraction(), probing, console=Console(quiet=True))
     write_result(result, kept)
     return result.numbers
 

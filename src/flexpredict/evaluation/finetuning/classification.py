@@ -1,4 +1,4 @@
-"""How many images a classifier gets right, all of them or of each class."""
+"""How many images a classifier gets right, in total and for each class."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from flexpredict.data.loader import evaluation_batches
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import Classifier
-from flexpredict.evaluation.labelled_images import LabelledImages
+from flexpredict.evaluation.labeled_images import LabeledImages
 from flexpredict.progress import Counting
 from flexpredict.training.engine import gather
 
@@ -18,8 +18,8 @@ _BEST = 5
 
 
 @dataclass(frozen=True)
-class Hits:
-    """Whether each image was classified rightly."""
+class Classified:
+    """Which images were classified correctly."""
 
     top1: Tensor  # N bool
     top5: Tensor  # N bool: among the five best guesses
@@ -28,7 +28,7 @@ class Hits:
     unreadable: list[str]  # images that could not be read and are not counted
 
     def numbers(self) -> dict[str, float]:
-        """In per cent: over images, over classes, and of five guesses where there are more classes than that."""
+        """In percent: over images, over classes, and within five guesses if there are more than five classes."""
         of_classes = [accuracy for accuracy in self.of_classes().values() if accuracy is not None]
         numbers = {
             "accuracy": 100 * float(self.top1.double().mean()),
@@ -39,7 +39,7 @@ class Hits:
         return numbers
 
     def of_classes(self) -> dict[str, float | None]:
-        """In per cent, for each class; None where there is no image of it."""
+        """In percent, for each class; None if there is no image of it."""
         images = torch.bincount(self.labels, minlength=len(self.classes))
         right = torch.bincount(self.labels[self.top1], minlength=len(self.classes))
         return {
@@ -52,13 +52,13 @@ class Hits:
 def classify(
     fabric: Fabric,
     model: Classifier,
-    images: LabelledImages,
+    images: LabeledImages,
     image_size: tuple[int, int],
     batch_size: int,
     workers: int,
     console: Console | None = None,
-) -> Hits:
-    """All images once, each rank its share; the same on all ranks. batch_size: of one rank."""
+) -> Classified:
+    """All images once, shared by all ranks; the same result on every rank. batch_size: of one rank."""
     mine = images.subset(torch.arange(fabric.global_rank, len(images), fabric.world_size))
     guesses = [torch.empty(0, min(_BEST, len(images.classes)), dtype=torch.int64)]
     labels = [torch.empty(0, dtype=torch.int64)]
@@ -79,4 +79,4 @@ def classify(
     broken = [name for _, _, names in shares for name in names]
     if not len(all_labels):
         raise UserError(f"None of the {len(images)} images of {images.source.name} could be read: {broken[0]}.")
-    return Hits(right[:, 0], right.any(dim=1), all_labels, images.classes, broken)
+    return Classified(right[:, 0], right.any(dim=1), all_labels, images.classes, broken)

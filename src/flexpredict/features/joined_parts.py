@@ -1,4 +1,4 @@
-"""All parts of an embedding as if they were one: known as a whole, read part by part."""
+"""All parts of an embedding as if they were one: described as a whole, read part by part."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.features.encoding import FeatureShape
 from flexpredict.features.parts import StoredPart
-from flexpredict.features.rows import Row
 from flexpredict.files import write_atomically
 
 
 @dataclass(frozen=True)
-class Collection:
+class JoinedParts:
     """What is written into the final file.
 
     Args:
         parts: in order.
-        row: what there is of an image.
+        shape: what there is for each image.
         classes: names of the labels.
         problems: what could not even be listed.
-        facts: encoder, settings and data, for whoever opens the file.
-        advance: told of each part that was gone through.
+        facts: encoder, settings and data, for those who open the file.
+        advance: called after each part that was read.
     """
 
     parts: list[StoredPart] = field(repr=False)
-    row: Row
+    shape: FeatureShape
     classes: tuple[str, ...] | None = field(repr=False)
     problems: list[UnreadableImage] = field(repr=False)
     facts: dict[str, Any] = field(repr=False)
@@ -36,7 +36,7 @@ class Collection:
         return sum(int(part.facts["rows"]) for part in self.parts)
 
     def has_labels(self) -> bool:
-        return any(part.facts["labelled"] for part in self.parts)
+        return any(part.facts["labeled"] for part in self.parts)
 
     def count_skipped(self) -> int:
         return len(self.problems) + sum(int(part.facts["skipped"]) for part in self.parts)
@@ -46,35 +46,36 @@ class Collection:
         for part in self.parts:
             yield from part.skipped()
 
-    def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and type of each tensor, those with the largest numbers first."""
-        rows, row = self.rows(), self.row
-        shapes: dict[str, tuple[tuple[int, ...], str]] = {"indices": ((rows,), "int64")}
+    def tensors(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and type of each tensor, those with the widest numbers first."""
+        rows, shape = self.rows(), self.shape
+        tensors: dict[str, tuple[tuple[int, ...], str]] = {"indices": ((rows,), "int64")}
         if self.has_labels():
-            shapes["labels"] = ((rows,), "int64")
-        shapes["features"] = ((rows, row.dim), "float32")
-        if row.patch_type is not None:
-            shapes["patches"] = ((rows, row.patches, row.patch_dim), row.patch_type)
-        return shapes
+            tensors["labels"] = ((rows,), "int64")
+        tensors["features"] = ((rows, shape.dim), "float32")
+        if shape.patch_type is not None:
+            tensors["patches"] = ((rows, shape.patches, shape.patch_dim), shape.patch_type)
+        return tensors
 
     def described(self) -> str:
-        """The facts as JSON. Names of classes come with the numbers that stand for them."""
+        """The facts as JSON, with the names of the classes where there are labels."""
         classes = {"classes": self.classes} if self.has_labels() and self.classes else {}
         return json.dumps(self.facts | {"images": self.rows(), "skipped": self.count_skipped()} | classes)
 
     def each(self) -> Iterator[StoredPart]:
-        """Part after part, and progress of it."""
+        """One part after the other."""
         for part in self.parts:
             yield part
             self.advance(1)
 
 
-def write_names(path: Path, collection: Collection) -> None:
-    """A name a line; as a JSON string where it could not be told from the next, or begins like one."""
-    write_lines(path, (name for part in collection.each() for name in part.names()))
+def write_names(path: Path, joined: JoinedParts) -> None:
+    write_lines(path, (name for part in joined.each() for name in part.names()))
 
 
 def write_lines(path: Path, lines: Iterator[str]) -> None:
+    """One line each; as a JSON string where a name has a line break or another odd character, or begins like one."""
+
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
             for line in lines:

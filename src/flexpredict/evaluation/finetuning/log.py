@@ -1,4 +1,4 @@
-"""Lines of metrics.jsonl while an encoder is fine-tuned, and the images that could not be read."""
+"""Writes metrics.jsonl of a fine-tuning run, and the images that could not be read."""
 
 import json
 import math
@@ -16,14 +16,14 @@ from flexpredict.training.engine import gather
 from flexpredict.training.progress import TrainingProgress
 
 
-class Journal:
-    """Takes every step; writes, when told to, the means since the line before. Only the first rank writes."""
+class FinetuneLog:
+    """Collects every step; `write` adds a line with the means since the previous one. Only the first rank writes."""
 
     def __init__(self, fabric: Fabric, folder: RunFolder, progress: TrainingProgress, state: dict[str, Any]) -> None:
         self._fabric, self._folder, self._progress = fabric, folder, progress
         self._file: MetricsFile | None = None
         if fabric.is_global_zero:
-            # What an interrupted run had written beyond its last checkpoint is about to be written again.
+            # Lines that an interrupted run wrote after its last checkpoint will be written again.
             for path in (folder.metrics, folder.skipped):
                 keep_until(path, state["step"])
             self._file = MetricsFile(folder.metrics)
@@ -55,7 +55,7 @@ class Journal:
         self._seconds = self._waited = 0.0
 
     def state(self, step: int) -> dict[str, Any]:
-        """What a resumed run must know to write the next line as if nothing had happened."""
+        """What a resumed run needs to write the same next line."""
         self._settle(step)
         return {"loss_sum": self._shared_loss_sum(step), "loss_count": self._loss_count}
 
@@ -64,21 +64,21 @@ class Journal:
             self._file.close()
 
     def _shared_loss_sum(self, step: int) -> float:
-        """The mean over ranks. Stops before a broken model is logged or saved."""
+        """The mean over ranks. Raises before a broken model is logged or saved."""
         mean = self._fabric.all_reduce(self._loss_sum, reduce_op="mean")
         assert isinstance(mean, Tensor)
         self._loss_sum = mean
         if not math.isfinite(value := float(mean)):
             self.close()
             raise UserError(
-                f"The loss was not a number at or before step {step}, so training stopped. The last checkpoint, in "
-                f"{self._folder.checkpoints}, is from before and whole. Try a lower --lr, a longer --warmup_epochs, "
-                "--clip_grad 1.0, or --precision 32-true, in a new run."
+                f"The loss was NaN or infinite at or before step {step}, so training stopped. The last checkpoint in "
+                f"{self._folder.checkpoints} is from before. Start a new run with a lower lr, more warmup_epochs, "
+                "clip_grad=1.0 or precision=32-true."
             )
         return value
 
     def _settle(self, step: int) -> None:
-        """Write down, once, what any rank could not read."""
+        """Write down, once, the images that any rank could not read."""
         found = {name: reason for new in gather(self._fabric, self._newly_skipped) for name, reason in new.items()}
         found = {name: reason for name, reason in found.items() if name not in self._skipped}
         self._newly_skipped = {}
