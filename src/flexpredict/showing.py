@@ -12,21 +12,24 @@ from rich.text import Text
 class CommandResult(Protocol):
     """What every command returns from Python."""
 
-    @property
-    def files(self) -> Sequence[Path]:
-        """Files that were written."""
-
-    @property
-    def warnings(self) -> Sequence[str]: ...
-
-    def tables(self) -> Sequence[tuple[str, Table]]:
-        """Tables with their titles, in the order in which they are shown."""
-
     def table(self) -> Table:
         """Everything in one table."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+
+    def tables(self) -> Sequence[tuple[str, Table]]:
+        """Tables with their titles, in the order in which they are shown."""
+        return [("", self.table())]
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """Files that were written."""
+        return ()
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return ()
 
 
 def show(result: CommandResult, console: Console | None = None) -> None:
@@ -38,7 +41,8 @@ def show(result: CommandResult, console: Console | None = None) -> None:
     console = console or Console(soft_wrap=True)
     for title, table in result.tables():
         # The title is not part of the table, where it would be broken into lines as narrow as the table.
-        say(console, title)
+        if title:
+            say(console, title)
         console.print(table)
     for warning in result.warnings:
         say(console, f"Warning: {warning}")

@@ -1,0 +1,99 @@
+"""The help page of a command: examples, what it does, and its options in groups, in 80 columns."""
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_origin
+
+from flexpredict.commands.command import Command
+from flexpredict.settings.declarations import REQUIRED, Setting, alternatives
+
+_WIDTH = 80
+_COLUMN = 22  # where descriptions begin
+
+
+def help_page(name: str, command: Command) -> str:
+    """What `flexpredict NAME --help` prints."""
+    settings = command.settings()
+    summary = (inspect.getdoc(command.load()) or "").partition("\n\nArgs:")[0]
+    usage = " ".join(_usage(settings[name]) for name in command.positional())
+    sections = [
+        f"usage: flexpredict {name} {usage} [OPTIONS]".replace("  ", " "),
+        "\n".join(["examples:", *(f"  {example}" for example in command.examples)]),
+        *(textwrap.fill(" ".join(part.split()), _WIDTH) for part in summary.split("\n\n")),
+        _section("arguments, in this order or by name", map(_argument, map(settings.get, command.positional()))),
+        *(_section(heading, map(_option, members)) for heading, members in _groups(command, settings)),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _groups(command: Command, settings: Mapping[str, Setting]) -> Iterator[tuple[str, list[Setting]]]:
+    """Settings with their headings: those without one first, then the groups of the command, then nested ones."""
+    elsewhere = {*command.positional(), *(name for names in command.groups.values() for name in names)}
+    options = {name: setting for name, setting in settings.items() if "." not in name and _has_words(setting)}
+    yield "options", [setting for name, setting in options.items() if name not in elsewhere]
+    for heading, names in command.groups.items():
+        yield heading, [options[name] for name in names if name in options]
+    for name, setting in settings.items():
+        if setting.group is not None:
+            nested = [inner for other, inner in settings.items() if other.startswith(f"{name}.")]
+            yield f"{name}: {setting.description.rstrip('.')}", nested
+
+
+def _has_words(setting: Setting) -> bool:
+    """Not a group that is given by its nested settings alone."""
+    return setting.group is None or bool(setting.choices)
+
+
+def _section(heading: str, entries: Iterable[tuple[str, str]]) -> str:
+    lines = [line for left, text in entries for line in _entry(left, text)]
+    heading = textwrap.fill(f"{heading}:", _WIDTH)
+    return "\n".join([heading, *lines]) if lines else ""
+
+
+def _entry(left: str, text: str) -> list[str]:
+    """A name and its description, which begins on the next line if the name is long."""
+    described = textwrap.wrap(text, _WIDTH - _COLUMN, break_on_hyphens=False)
+    if len(left) + 4 > _COLUMN:
+        described = ["", *described]
+    first, *rest = described or [""]
+    return [f"  {left:<{_COLUMN - 2}}{first}".rstrip(), *(" " * _COLUMN + line for line in rest)]
+
+
+def _usage(setting: Setting) -> str:
+    word = setting.name.upper() + (" ..." if setting.is_list else "")
+    return word if setting.default is REQUIRED else f"[{word}]"
+
+
+def _argument(setting: Setting) -> tuple[str, str]:
+    return setting.name.upper(), _description(setting)
+
+
+def _option(setting: Setting) -> tuple[str, str]:
+    return f"--{setting.name} {_value_word(setting)}".rstrip(), _description(setting)
+
+
+def _value_word(setting: Setting) -> str:
+    kinds = alternatives(setting.kind)
+    if kinds == [bool]:
+        return "" if setting.default is False else "true|false"
+    word = "N" if {*kinds} <= {int, float} else setting.name.rpartition(".")[2].upper()
+    if all(get_origin(kind) is tuple for kind in kinds):
+        return "N N"
+    return f"{word} ..." if setting.is_list else word
+
+
+def _description(setting: Setting) -> str:
+    text = setting.description.rstrip(".")
+    if any(choice not in text for choice in setting.choices):
+        text += f": {', '.join(setting.choices[:-1])} or {setting.choices[-1]}"
+    default = _shown(setting.default)
+    return f"{text} (default: {default})" if default and "default" not in text else text
+
+
+def _shown(default: Any) -> str:
+    if default in (None, REQUIRED, False, "", [], ()):
+        return ""
+    if isinstance(default, (tuple, list)):
+        return " ".join(_shown(one) for one in default)
+    return str(default).lower() if default is True else f"{default:g}" if isinstance(default, float) else str(default)
