@@ -223,7 +223,10 @@ def _options(options: dict[str, Any]) -> str:
 
 def _say_goodbye(console: Console, plan: Plan, folder: RunFolder, outcome: Outcome) -> None:
     if outcome.finished:
-        console.print(f"Done. Encoder: {folder.encoder} · report: {folder.path / 'report.html'}", highlight=False)
+        best = f" · best by the probe: {folder.best_encoder}" if folder.best_encoder.is_file() else ""
+        console.print(
+            f"Done. Encoder: {folder.encoder}{best} · report: {folder.path / 'report.html'}", highlight=False
+        )
     else:
         console.print(
             f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "

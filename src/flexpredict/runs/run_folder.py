@@ -32,6 +32,7 @@ class RunFolder:
         self.skipped = path / "skipped.jsonl"
         self.checkpoints = path / "checkpoints"
         self.encoder = path / "encoder.safetensors"
+        self.best_encoder = path / "encoder_best.safetensors"  # by the probe
         self.environment = path / "environment.json"
         self.data = path / "data.json"
 

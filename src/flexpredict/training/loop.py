@@ -128,6 +128,12 @@ def train(
                 if probe is not None and plan.probe_due(step + 1):
                     record["knn_accuracy"] = probe(model.saved_encoder[0])
                 journal.write(step + 1, record)
+                # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
+                if record.get("knn_accuracy", 0.0) > journal.best:
+                    journal.best = record["knn_accuracy"]
+                    if fabric.is_global_zero:
+                        encoder, name = model.saved_encoder
+                        save_encoder(folder.best_encoder, encoder, spec, name)
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
                 journal.settle(step + 1)
