@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 
@@ -63,4 +63,12 @@ def numbers_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
         table.add_column(Text(column), justify="right", overflow="fold")
     for name, cells in rows.items():
         table.add_row(Text(name), *cells.values())
+    return table
+
+
+def facts_table(facts: Mapping[str, str]) -> Table:
+    """A line for each fact: its name and its value."""
+    table = Table.grid(Column(no_wrap=True, style="bold"), Column(overflow="fold"), padding=(0, 2))
+    for name, value in facts.items():
+        table.add_row(name, Text(value))
     return table

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from flexpredict.showing import CommandResult
+
 if TYPE_CHECKING:
     from flexpredict.encoders.frozen import FrozenEncoder
 
+_SHOWN = {"epoch": "epochs", "loss": "loss", "knn_accuracy": "k-NN accuracy"}
+
 
 @dataclass(frozen=True)
-class Run:
-    """A run of pre-training, finished or interrupted.
+class Run(CommandResult):
+    """A run of pre-training.
 
     Args:
         path: its folder.
-        steps: how many steps it has made.
+        steps: steps that it has made.
         finished: whether these are all; if not, `pretrain(out=path, resume=True)` continues it.
     """
 
@@ -24,32 +28,37 @@ class Run:
     steps: int
     finished: bool
 
-    @property
-    def report(self) -> Path:
-        """The HTML page that shows the run."""
-        return self.path / "report.html"
-
     def load(self) -> "FrozenEncoder":
-        """The encoder, as `flexpredict.load` opens it."""
+        """The encoder of this run, as `flexpredict.load` opens it."""
         from flexpredict.encoders.frozen import open_encoder
 
         return open_encoder(self.path)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The records that were logged, one for every `log_every` steps: step, epoch, loss, lr and so on."""
+        """All records of metrics.jsonl: step, epoch, loss, lr and so on."""
         from flexpredict.runs.metrics import read_records
-        from flexpredict.runs.run_folder import RunFolder
 
-        return read_records(RunFolder(self.path).metrics)
+        return read_records(self.path / "metrics.jsonl")
+
+    @property
+    def report(self) -> Path:
+        """The HTML page of this run."""
+        return self.path / "report.html"
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.path / "encoder.safetensors", self.report) if path.is_file()]
 
     def table(self) -> Table:
-        """The last record of each metric."""
-        table = Table("metric", "last value")
-        for name, value in self.to_dict()["metrics"].items():
-            table.add_row(name, f"{value:.6g}")
+        """How far it came, and the last values of what matters most."""
+        last = self.to_dict()["metrics"]
+        shown = {title: f"{last[name]:.4g}" for name, title in _SHOWN.items() if name in last}
+        table = Table("steps", *shown)
+        table.add_row(f"{self.steps:,}", *shown.values())
         return table
 
     def to_dict(self) -> dict[str, Any]:
+        """With the last value of each metric."""
         last: dict[str, Any] = {}
         for record in self.metrics():
             last |= record
