@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import RECIPE, write_pictures
 
-from flexpredict.pretraining import pretrain
+from flexpredict import pretrain
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

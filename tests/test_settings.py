@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tiny import RECIPE, write_pictures
 
+from flexpredict import pretrain
 from flexpredict.errors import UserError
-from flexpredict.pretraining import pretrain
 from flexpredict.settings.ranges import Range, check_ranges
 from flexpredict.settings.recipe import Recipe
 from flexpredict.training.recipe_parser import merge

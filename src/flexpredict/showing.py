@@ -31,6 +31,11 @@ class CommandResult(Protocol):
     def warnings(self) -> Sequence[str]:
         return ()
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether someone stopped it before it was finished."""
+        return False
+
 
 def show(result: CommandResult, console: Console | None = None) -> None:
     """Print a result; of several processes only the first does."""

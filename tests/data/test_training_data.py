@@ -22,10 +22,10 @@ from ranks import OPTIONS, two_ranks
 from safetensors.torch import load_file
 from tiny import RECIPE
 
+from flexpredict import pretrain
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
-from flexpredict.pretraining import pretrain
 from flexpredict.runs.encoder_file import load_encoder
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.progress import TrainingProgress

@@ -12,6 +12,7 @@ from rich.console import Console
 from tiny import RECIPE
 from torch import Tensor
 
+from flexpredict import pretrain
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
@@ -24,7 +25,6 @@ from flexpredict.evaluation.location import evaluate_location, print_location
 from flexpredict.features.extraction import Extraction
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.timm_parts import timm
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys, uniform
 
 SIDE, PATCH = 32, 8

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from tiny import RECIPE, write_pictures
 
+from flexpredict import pretrain
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
@@ -14,7 +15,6 @@ from flexpredict.encoders.frozen import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probe import Probing, probe
 from flexpredict.evaluation.transfer import open_splits, transfer
-from flexpredict.pretraining import pretrain
 
 QUICK = Probing(labels=(1.0,), neighbours=3, l2=0.1)
 

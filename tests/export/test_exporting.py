@@ -9,20 +9,20 @@ import onnxruntime
 import pytest
 import torch
 import transformers
+from flexpredict.commands.export import run as run_command
 from foreign_models import HUGGING_FACE, SMALL, saved_model, timm_encoder
 from safetensors.torch import load_file
 from small_encoders import BEIT, KINDS, MEAN, RELATIVE, STD, small
 from tiny import RECIPE
 from torch import Tensor
 
-from flexpredict.commands.export import run as run_command
+from flexpredict import pretrain
 from flexpredict.encoders.checkpoints.predictors import published_predictor
 from flexpredict.encoders.frozen import ViTEncoder, open_encoder
 from flexpredict.errors import UserError
 from flexpredict.export import export, onnx_file, verification
 from flexpredict.export.format import outputs_of
 from flexpredict.model.timm_parts import timm
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys, uniform
 
 ARCHITECTURES = {

@@ -57,7 +57,9 @@ class PackResult(CommandResult):
 
     def table(self) -> Table:
         facts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in self.to_dict().items()}
-        return facts_table(facts | {"verified": "yes, all shards are as they were written" if self.verified else "no"})
+        return facts_table(
+            facts | {"verified": "yes, all shards are as they were written" if self.verified else "no"}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         made = self.manifest

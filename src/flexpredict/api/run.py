@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from flexpredict.runs.metrics import read_records
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.showing import CommandResult
 
 if TYPE_CHECKING:
@@ -36,9 +38,7 @@ class Run(CommandResult):
 
     def metrics(self) -> list[dict[str, Any]]:
         """All records of metrics.jsonl: step, epoch, loss, lr and so on."""
-        from flexpredict.runs.metrics import read_records
-
-        return read_records(self.path / "metrics.jsonl")
+        return read_records(RunFolder(self.path).metrics)
 
     @property
     def report(self) -> Path:
@@ -46,8 +46,13 @@ class Run(CommandResult):
         return self.path / "report.html"
 
     @property
+    def interrupted(self) -> bool:
+        return not self.finished
+
+    @property
     def files(self) -> list[Path]:
-        return [path for path in (self.path / "encoder.safetensors", self.report) if path.is_file()]
+        folder = RunFolder(self.path)
+        return [path for path in (folder.encoder, folder.best_encoder, self.report) if path.is_file()]
 
     def table(self) -> Table:
         """How far it came, and the last values of what matters most."""

@@ -62,7 +62,7 @@ def _name(word: str) -> str:
 def _named(name: str, settings: Mapping[str, Setting]) -> Setting:
     if name in settings:
         return settings[name]
-    mapping, dot, key = name.partition(".")
+    mapping, _, key = name.partition(".")
     if key and mapping in settings and get_origin(settings[mapping].kind) is dict:
         return Setting(name, Any, None, "")
     raise UserError(unknown_name(name, settings, mark="--"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from flexpredict.commands.arguments import read_arguments
 from flexpredict.settings.declarations import REQUIRED, Setting, declared
-from flexpredict.settings.typed_values import typed_values
+from flexpredict.settings.typed_values import typed_values, with_dataclasses
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class Command:
     def positional(self) -> list[str]:
         """Names of the parameters that may be given without their names, in the order of the function's."""
         return [
-            name
-            for name, setting in self.settings().items()
-            if setting.default is REQUIRED or name in self.unnamed
+            name for name, setting in self.settings().items() if setting.default is REQUIRED or name in self.unnamed
         ]
 
     def arguments(self, words: Sequence[str]) -> dict[str, Any]:
         """What the function is to be called with; what the words do not give is left to its defaults."""
-        return typed_values(self.load(), read_arguments(words, self.settings(), self.positional()))
+        function = self.load()
+        values = typed_values(function, read_arguments(words, self.settings(), self.positional()))
+        # A function that takes the fields of a dataclass merges nested dictionaries with those of a recipe file.
+        return values if hasattr(function, "fields_of") else with_dataclasses(function, values)

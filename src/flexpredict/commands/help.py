@@ -1,8 +1,9 @@
 """The help page of a command: examples, what it does, and its options in groups, in 80 columns."""
 
 import inspect
+import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_origin
 
 from flexpredict.commands.command import Command
@@ -16,12 +17,13 @@ def help_page(name: str, command: Command) -> str:
     """What `flexpredict NAME --help` prints."""
     settings = command.settings()
     summary = (inspect.getdoc(command.load()) or "").partition("\n\nArgs:")[0]
-    usage = " ".join(_usage(settings[name]) for name in command.positional())
+    positional = [settings[name] for name in command.positional()]
+    usage = " ".join(_usage(setting, positional) for setting in positional)
     sections = [
         f"usage: flexpredict {name} {usage} [OPTIONS]".replace("  ", " "),
         "\n".join(["examples:", *(f"  {example}" for example in command.examples)]),
         *(textwrap.fill(" ".join(part.split()), _WIDTH) for part in summary.split("\n\n")),
-        _section("arguments, in this order or by name", map(_argument, map(settings.get, command.positional()))),
+        _section("arguments, in this order or by name", map(_argument, positional)),
         *(_section(heading, map(_option, members)) for heading, members in _groups(command, settings)),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
@@ -37,7 +39,7 @@ def _groups(command: Command, settings: Mapping[str, Setting]) -> Iterator[tuple
     for name, setting in settings.items():
         if setting.group is not None:
             nested = [inner for other, inner in settings.items() if other.startswith(f"{name}.")]
-            yield f"{name}: {setting.description.rstrip('.')}", nested
+            yield f"{name}: {inspect.getdoc(setting.group)}".partition("\n\n")[0].rstrip("."), nested
 
 
 def _has_words(setting: Setting) -> bool:
@@ -60,8 +62,9 @@ def _entry(left: str, text: str) -> list[str]:
     return [f"  {left:<{_COLUMN - 2}}{first}".rstrip(), *(" " * _COLUMN + line for line in rest)]
 
 
-def _usage(setting: Setting) -> str:
-    word = setting.name.upper() + (" ..." if setting.is_list else "")
+def _usage(setting: Setting, positional: Sequence[Setting]) -> str:
+    takes_many = [other for other in positional if other.is_list] == [setting]
+    word = setting.name.upper() + (" ..." if takes_many else "")
     return word if setting.default is REQUIRED else f"[{word}]"
 
 
@@ -84,7 +87,7 @@ def _value_word(setting: Setting) -> str:
 
 
 def _description(setting: Setting) -> str:
-    text = setting.description.rstrip(".")
+    text = re.sub(r"`(\w+)`", r"--\1", setting.description.rstrip("."))
     if any(choice not in text for choice in setting.choices):
         text += f": {', '.join(setting.choices[:-1])} or {setting.choices[-1]}"
     default = _shown(setting.default)
@@ -92,8 +95,9 @@ def _description(setting: Setting) -> str:
 
 
 def _shown(default: Any) -> str:
-    if default in (None, REQUIRED, False, "", [], ()):
+    """Nothing for what has no default worth a word."""
+    if default is REQUIRED or default is None or default is False:
         return ""
-    if isinstance(default, (tuple, list)):
-        return " ".join(_shown(one) for one in default)
-    return str(default).lower() if default is True else f"{default:g}" if isinstance(default, float) else str(default)
+    if isinstance(default, tuple | list):
+        return " ".join(map(_shown, default))
+    return f"{default:g}" if isinstance(default, float) else str(default).lower() if default is True else str(default)

@@ -2,11 +2,12 @@
 
 from flexpredict.commands.command import Command
 
-_ENCODER = {"encoder": ("which", "heads", "grid", "partial")}
-_FEATURES = {"features": ("layers", "pooling", "image_size", "batch_size", "precision")}
-_LABELS = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
-_MACHINE = {"hardware": ("accelerator", "devices", "workers")}
-_RESULTS = {"results": ("out", "table")}
+Groups = dict[str, tuple[str, ...]]
+_ENCODER: Groups = {"encoder": ("which", "heads", "grid", "partial")}
+_FEATURES: Groups = {"features": ("layers", "pooling", "image_size", "batch_size", "precision")}
+_LABELS: Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
+_MACHINE: Groups = {"hardware": ("accelerator", "devices", "workers")}
+_RESULTS: Groups = {"results": ("out", "table")}
 
 COMMANDS = {
     "inspect": Command(
@@ -40,9 +41,7 @@ COMMANDS = {
             "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
             "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
             "method": ("method", "normalize_pixels", "augmentation", "max_skipped"),
-            "hardware": (
-                *("accelerator", "devices", "num_nodes", "strategy", "precision", "compile", "workers"),
-            ),
+            "hardware": (*("accelerator", "devices", "num_nodes", "strategy", "precision", "compile", "workers"),),
             "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers"),
         },
     ),

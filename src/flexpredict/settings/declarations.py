@@ -29,7 +29,8 @@ class Setting:
     @property
     def group(self) -> type | None:
         """The dataclass that its nested settings are the fields of."""
-        return next((kind for kind in alternatives(self.kind) if dataclasses.is_dataclass(kind)), None)
+        kinds = (kind for kind in alternatives(self.kind) if isinstance(kind, type))
+        return next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
 
     @property
     def is_list(self) -> bool:

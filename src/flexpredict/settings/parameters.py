@@ -9,9 +9,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def takes_fields_of(
-    settings: Callable[P, Any], *, returns: Any = inspect.Signature.empty
-) -> Callable[[Callable[[dict[str, Any]], T]], Callable[P, T]]:
+def takes_fields_of(settings: Callable[P, Any]) -> Callable[[Callable[[dict[str, Any]], T]], Callable[P, T]]:
     """Decorate a function that takes a dictionary: it is then called like the dataclass `settings`.
 
     The dictionary has what the caller gave, without defaults. Unknown names are in it too, so that the function can
@@ -20,12 +18,14 @@ def takes_fields_of(
 
     def decorate(function: Callable[[dict[str, Any]], T]) -> Callable[P, T]:
         signature = inspect.signature(settings)
+        returns = inspect.signature(function).return_annotation
 
         @functools.wraps(function)
         def call(*positional: P.args, **named: P.kwargs) -> T:
             return function({**signature.bind_partial(*positional).arguments, **named})
 
         call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
+        call.fields_of = settings  # type: ignore[attr-defined]
         call.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n{_documented_fields(settings)}"
         return call
 

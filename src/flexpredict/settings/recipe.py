@@ -157,7 +157,5 @@ def parse_image_sizes(value: int | str | tuple[int, int]) -> list[tuple[int, int
 def _parse_image_size(value: str) -> tuple[int, int]:
     parts = value.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(
-            f"image_size={value} is not a size. Give one number such as 224, or height x width: 256x192."
-        )
+        raise UserError(f"image_size={value} is not a size. Give one number such as 224, or height x width: 256x192.")
     return int(parts[0]), int(parts[-1])

@@ -44,13 +44,15 @@ def with_dataclasses(source: Callable[..., Any], values: Mapping[str, Any]) -> d
 def unknown_name(name: str, known: Mapping[str, Setting], mark: str = "") -> str:
     """A message about a name that no setting has. mark: what stands before names, -- on a command line."""
     # Who forgets the group means the setting of that name all the same: noise_std, or with a typing error.
-    by_last_part = {setting.rpartition(".")[2]: setting for setting in reversed(known)}
+    by_last_part = {setting.rpartition(".")[2]: setting for setting in reversed(list(known))}
     near = closest(name, known) or by_last_part.get(closest(name.rpartition(".")[2], by_last_part) or "")
     hint = f" Did you mean '{mark}{near}'?" if near else ""
     return f"There is no {'option' if mark else 'setting'} '{mark}{name}'.{hint}"
 
 
-def _leaves(values: Mapping[str, Any], settings: Mapping[str, Setting], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(
+    values: Mapping[str, Any], settings: Mapping[str, Setting], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
     """Each value with the full name of its setting; a group is taken apart."""
     for key, value in values.items():
         name = f"{prefix}{key}"

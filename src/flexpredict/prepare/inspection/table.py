@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flexpredict.prepare.inspection.survey import Classes, Sizes, Spread, Survey
+from flexpredict.showing import facts_table
 
 _WIDTH = 80
 _REASONS = 8
@@ -15,13 +16,7 @@ _REASONS = 8
 def print_survey(console: Console, survey: Survey) -> None:
     """All tables, then the warnings."""
     width = min(_WIDTH, console.width)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _facts(survey).items():
-        if value:
-            table.add_row(name, escape(value))
-    console.print(table, width=width, highlight=False, soft_wrap=False)
+    console.print(fact_table(survey), width=width, highlight=False, soft_wrap=False)
     if survey.sizes:
         console.print()
         console.print(_size_table(survey.sizes, survey.classes), width=width, highlight=False, soft_wrap=False)
@@ -31,6 +26,11 @@ def print_survey(console: Console, survey: Survey) -> None:
     for warning in survey.warnings:
         console.print()
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}", width=width, highlight=False, soft_wrap=False)
+
+
+def fact_table(survey: Survey) -> Table:
+    """What was found, a line for each fact."""
+    return facts_table({name: value for name, value in _facts(survey).items() if value})
 
 
 def _facts(survey: Survey) -> dict[str, str]:

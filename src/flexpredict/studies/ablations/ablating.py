@@ -61,7 +61,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
     asked = _without_the_impossible(asked, data, console)
     if any(study.probes for study in asked.studies):
         if data.test is None:
-            raise UserError("Name labelled images to test on with --test; only the built-in scenes have their own.")
+            raise UserError("Name labelled images to test on as `test`; only the built-in scenes have their own.")
         check_probe(data.train, data.test, Probing(labels=data.labels, subsets=data.subsets, neighbors=0))
     runs = planned(asked.studies, asked.seeds, asked.base, asked.out)
     left = {run.folder: steps_left(run, data.train) for run in runs}
@@ -81,7 +81,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
             highlight=False,
         )
     if dry_run:
-        console.print("A dry run: nothing was started. Leave --dry-run out to start.", highlight=False)
+        console.print("A dry run: nothing was started. Leave dry_run out to start.", highlight=False)
         return False
     if not _run_all(console, pending, asked):
         console.print("Stopped; what is done is kept. The same command goes on.", highlight=False)
