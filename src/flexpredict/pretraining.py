@@ -184,7 +184,7 @@ def _announce(
         "positions": positions,
         "effective batch": f"{plan.recipe.batch_size}{share}",
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
-        "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
+        "learning rate": f"{recipe.optimizer.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
         "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }

@@ -65,7 +65,7 @@ def test_a_single_row_is_shifted_sideways_only() -> None:
 
 @pytest.mark.parametrize("most", [-1, 4, 100])
 def test_shifts_larger_than_the_image_are_refused(most: int) -> None:
-    with pytest.raises(UserError, match=f"shifts is {most}, but images of 4x6 patches can be shifted by at most 3"):
+    with pytest.raises(UserError, match=f"shifts={most}, but images of 4x6 patches can be shifted by at most 3"):
         plan_shifts((4, 6), (8, 8), most)
 
 

@@ -33,11 +33,6 @@ TIMED = {**RECIPE, "epochs": None, "checkpoint_every": 10, "log_every": 5}
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
-
-
-@pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("labelled")
     for name in ("cat", "dog"):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from flexpredict.evaluation.results import Results
-from flexpredict.settings.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
+from flexpredict.features.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
 
 
 def evaluate_clevr(
@@ -62,7 +62,7 @@ def evaluate_clevr(
         out: folder or .json file to write the results to.
         table: a CSV file to add the numbers to, one row for each encoder.
     """
-    from flexpredict.evaluation.clevr_images import clevr_source
+    from flexpredict.evaluation.clevr_images import TASKS, clevr_source
     from flexpredict.evaluation.probing import ProbeTask, run_probes
     from flexpredict.evaluation.result_files import ResultPlaces
     from flexpredict.features.workspace import open_workspace
@@ -76,7 +76,7 @@ def evaluate_clevr(
     places = ResultPlaces(out, table)
     space = open_workspace(encoder, launch_fabric(accelerator, devices), which, heads, grid, partial)
     chosen = []
-    for task in tasks or ("count", "dist"):
+    for task in tasks or TASKS:
         train_images, test_images = clevr_source(str(data), "train", task), clevr_source(str(data), "test", task)
         chosen.append(ProbeTask(f"clevr {task}", test_images.name, train_images, test_images))
     results = run_probes(space, chosen, how, probing, "CLEVR: accuracy on the test images, frozen encoder (%)")

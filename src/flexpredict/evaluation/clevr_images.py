@@ -17,6 +17,7 @@ from flexpredict.data.sources.listing import NamesBuilder
 from flexpredict.errors import UserError
 
 ClevrTask = Literal["count", "dist"]
+TASKS: tuple[ClevrTask, ...] = ("count", "dist")
 
 # Depth of the nearest object, in the scene file's `pixel_coords`: six bins, each with its upper edge.
 _DEPTHS = np.array([8.0, 8.5, 9.0, 9.5, 10.0], np.float32)

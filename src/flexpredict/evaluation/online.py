@@ -21,13 +21,13 @@ _BATCH = 250
 def online_probe(
     source: ImageSource, image_size: tuple[int, int], device: torch.device, seed: int
 ) -> Callable[[Encoder], float]:
-    """A function from an encoder to its k-NN accuracy on images of the labelled `source`.
+    """A function from an encoder to its k-NN accuracy on images of the labeled `source`.
 
     Up to 2,500 images, the same every time; a fifth of them are classified by the rest.
     """
     assert source.labels is not None
-    labelled = (source.labels >= 0).nonzero()[:, 0]
-    chosen = labelled[permutation(stream_key(seed, "online probe"), len(labelled))[:_MOST_IMAGES]]
+    labeled = (source.labels >= 0).nonzero()[:, 0]
+    chosen = labeled[permutation(stream_key(seed, "online probe"), len(labeled))[:_MOST_IMAGES]]
 
     def features_of(encoder: Encoder, indices: Tensor) -> tuple[Tensor, Tensor]:
         images, unreadable = source.read(indices, draw_crops(PRESETS["none"], indices), image_size)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from flexpredict.evaluation.results import Results
-from flexpredict.settings.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
+from flexpredict.features.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
 
 
 def transfer(

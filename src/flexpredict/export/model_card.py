@@ -12,7 +12,7 @@ from flexpredict.export.card_results import Measured, results_table
 from flexpredict.export.format import Format, heads_of, norm_eps
 from flexpredict.export.markdown import code, table
 from flexpredict.export.verification import Difference
-from flexpredict.report.run_record import Run, read_run
+from flexpredict.runs.run_record import Run, read_run
 
 _CITATION = """\
 @inproceedings{bar2024stochastic,

@@ -25,8 +25,8 @@ from flexpredict.export.format import (
 )
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import VisionTransformer, resample_abs_pos_embed
-from flexpredict.report.run_record import Run, read_run
 from flexpredict.runs.checkpoint import newest_checkpoint
+from flexpredict.runs.run_record import Run, read_run
 from flexpredict.settings.recipe import parse_image_sizes
 
 _PREDICTOR = {ours: published for published, ours in PREDICTOR_NAMES.items()}

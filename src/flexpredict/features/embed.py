@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from flexpredict.settings.arguments import EncoderLike, Pooling, Precision, SizeLike, StreamLike, Which
+from flexpredict.features.arguments import EncoderLike, Pooling, Precision, SizeLike, StreamLike, Which
 
 if TYPE_CHECKING:
     from flexpredict.features.embedding import EmbedResult

@@ -32,7 +32,7 @@ _USUAL_BATCH = 64
 
 def images_in_part(bytes_per_image: int) -> int:
     """Fewer where images have many features; full batches, where a part has room for them."""
-    fitting = min(_MOST_IMAGES, max(1, _MOST_BYTES // bytes_per_image))
+    fitting = min(_MOST_IMAGES, max(1, _MOST_BYTES // max(1, bytes_per_image)))
     return fitting - fitting % _USUAL_BATCH if fitting > _USUAL_BATCH else fitting
 
 

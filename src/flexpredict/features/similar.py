@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flexpredict.settings.arguments import EncoderLike, ImagesLike, Pooling, Precision, SizeLike, Which
+from flexpredict.features.arguments import EncoderLike, ImagesLike, Pooling, Precision, SizeLike, Which
 
 if TYPE_CHECKING:
     from flexpredict.features.similarity import SimilarResult

@@ -12,8 +12,8 @@ from flexpredict.data.sources.opening import open_images, open_source
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.encoders.frozen import FrozenEncoder, open_encoder
 from flexpredict.errors import UserError
+from flexpredict.features.arguments import EncoderLike, ImagesLike, StreamLike, Which
 from flexpredict.progress import Counting
-from flexpredict.settings.arguments import EncoderLike, ImagesLike, StreamLike, Which
 from flexpredict.settings.recipe import parse_image_sizes
 from flexpredict.showing import say
 

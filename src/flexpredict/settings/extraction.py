@@ -1,14 +1,27 @@
 """How features are made of images by a frozen encoder."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 from flexpredict.errors import UserError
-from flexpredict.settings.arguments import Pooling, Precision, SizeLike
-from flexpredict.settings.recipe import parse_image_sizes
+from flexpredict.settings.ranges import check_ranges, ranged
+from flexpredict.settings.recipe import Precision, parse_image_sizes
 
+Pooling: TypeAlias = Literal["mean", "class"]
 if TYPE_CHECKING:
-    from flexpredict.encoders.frozen import FrozenEncoder
+    SizeLike: TypeAlias = int | str | tuple[int, int]
+else:
+    SizeLike = int | str  # on the command line; from Python, a pair is a size too
+
+
+class DescribedEncoder(Protocol):
+    """What settings need to know about an encoder."""
+
+    image_size: tuple[int, int]
+
+    def fingerprint(self) -> str: ...
+
+    def pooling_in_words(self, pooling: Pooling | None) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -24,26 +37,24 @@ class Extraction:
         workers: processes that read images.
     """
 
-    layers: int = 1
+    layers: int = ranged(1, least=1)
     pooling: Pooling | None = None
-    image_size: tuple[int, int] | None = None
-    batch_size: int = 64
+    image_size: tuple[int, int] | None = ranged(None, least=1)
+    batch_size: int = ranged(64, least=1)
     precision: Precision = "32-true"
-    workers: int = 0
+    workers: int = ranged(0, least=0)
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         for name, known in (("precision", get_args(Precision)), ("pooling", get_args(Pooling))):
             if getattr(self, name) not in (None, *known):
                 raise UserError(f"{name}={getattr(self, name)} is not known. Use one of: {', '.join(known)}.")
-        for name, least in (("layers", 1), ("batch_size", 1), ("workers", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name}={getattr(self, name)} is too small. Use at least {least}.")
 
-    def size_for(self, encoder: "FrozenEncoder") -> tuple[int, int]:
+    def size_for(self, encoder: DescribedEncoder) -> tuple[int, int]:
         """Height and width of the images that this encoder is given."""
         return self.image_size or encoder.image_size
 
-    def describe(self, encoder: "FrozenEncoder") -> dict[str, Any]:
+    def describe(self, encoder: DescribedEncoder) -> dict[str, Any]:
         """Everything that decides what the features are, as plain values."""
         height, width = self.size_for(encoder)
         return {
@@ -55,7 +66,7 @@ class Extraction:
             "precision": self.precision,
         }
 
-    def settings(self, encoder: "FrozenEncoder") -> str:
+    def settings(self, encoder: DescribedEncoder) -> str:
         """Settings other than the defaults, in words: "last 4 layers, class pooling, 256x192"."""
         height, width = size = self.size_for(encoder)
         unusual = {

@@ -12,7 +12,7 @@ class Masking:
 
     Args:
         kind: multiblock predicts blocks from the rest of one large block (I-JEPA); random predicts every patch
-            that is not kept (MAE); blocks predicts what overlapping blocks hide, from all the rest (data2vec);
+            that is not kept (MAE); blocks predicts what overlapping blocks mask, from all the rest (data2vec);
             published is I-JEPA's own sampler with its faults, for comparison. By default that of the method.
         targets: target blocks for each context; four as in I-JEPA. Not used by random and blocks.
         target_scale: smallest and largest share of the image in one target block. Not used by random.
@@ -40,12 +40,12 @@ class Masking:
     cell: int = 1
 
     def settled(self, kind: Kind = "multiblock") -> "Masking":
-        """The same with nothing left open; kind: that of the method."""
+        """These settings with kind and mask_ratio filled in. kind: the default of the method."""
         kind = self.kind or kind
         ratio = (0.6 if kind == "blocks" else 0.75) if self.mask_ratio is None else self.mask_ratio
         return replace(self, kind=kind, mask_ratio=ratio)
 
-    def hidden(self, patches: int) -> int:
-        """How many of so many patches are targets, where mask_ratio decides it."""
+    def masked_patches(self, patches: int) -> int:
+        """How many of this number of patches are targets according to mask_ratio."""
         assert self.mask_ratio is not None
         return patches - round(patches * (1 - self.mask_ratio))

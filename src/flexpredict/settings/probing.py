@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from flexpredict.errors import UserError
+from flexpredict.settings.ranges import check_ranges, ranged
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,12 @@ class Probing:
         seed: seed of the subsets and of the images that are held out.
     """
 
-    labels: tuple[float, ...] | None = None
-    subsets: int = 5
+    labels: tuple[float, ...] | None = ranged(None, above=0, most=1)
+    subsets: int = ranged(5, least=1)
     label_lists: tuple[Path, ...] = ()
-    neighbors: int = 20
-    l2: float | None = None
-    seed: int = 0
+    neighbors: int = ranged(20, least=0)
+    l2: float | None = ranged(None, above=0)
+    seed: int = ranged(0, least=0)
 
     def __post_init__(self) -> None:
-        for share in self.labels or ():
-            if not 0 < share <= 1:
-                raise UserError(f"labels={share} is not a share of the labels. Use 0.01 for 1 %, up to 1.")
-        if self.subsets < 1:
-            raise UserError(f"subsets={self.subsets} is too small. Use at least 1.")
-        if self.neighbors < 0:
-            raise UserError(f"neighbors={self.neighbors} is negative. Use 20, or 0 to leave k-NN out.")
-        if self.l2 is not None and not self.l2 > 0:
-            raise UserError(f"l2={self.l2:g} must be positive. Leave it out to have it chosen.")
+        check_ranges(self)

@@ -6,11 +6,12 @@ from typing import Any, Literal
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.masking import Masking
-from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.optimizer import Optimizer, SettledOptimizer
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.ranges import ranged
 from flexpredict.settings.targets import Targets
 
+Scale = Literal["small", "published"]
 MethodName = Literal["ijepa", "mae", "data2vec"]
 Precision = Literal["32-true", "bf16-mixed"]
 EncoderPositions = Literal["sincos", "learned", "relative"]
@@ -54,7 +55,10 @@ class Recipe:
         masking: which patches are seen and which are predicted.
         targets: ijepa and data2vec: which features are predicted, and how they are normalized.
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
-        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter.
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, greyscale), 'none', or each parameter (by default
+            stop; small runs crop and flip).
+        scale: which defaults the run has: 'published', or 'small' (by default where it sees fewer than 5 million
+            images from new weights).
         epochs: passes over the data (by default from the amount of data and the hardware).
         minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
@@ -94,7 +98,8 @@ class Recipe:
     masking: Masking = field(default_factory=Masking)
     targets: Targets = field(default_factory=Targets)
     normalize_pixels: bool = True
-    augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
+    augmentation: Augmentation | Literal["ijepa", "stop", "none"] | None = None
+    scale: Scale | None = None
     epochs: float | None = ranged(None, above=0)
     minutes: float | None = ranged(None, above=0)
     epoch_size: int | None = ranged(None, least=1)
@@ -127,8 +132,10 @@ class SettledRecipe(Recipe):
     patch_size: int = 0
     encoder_positions: EncoderPositions = "sincos"
     augmentation: Augmentation = field(default_factory=Augmentation)
+    scale: Scale = "published"
     epochs: float = 0.0
     batch_size: int = 0
+    optimizer: SettledOptimizer = field(default_factory=SettledOptimizer)
     precision: Precision = "32-true"
     workers: int = 0
     checkpoint_every: int = 0

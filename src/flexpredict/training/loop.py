@@ -53,7 +53,7 @@ def train(
     """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
     recipe, settings = plan.recipe, plan.recipe.optimizer
     model.to(fabric.device)  # before the optimizers load their state, which goes where the parameters are
-    optimizers = build_optimizers(settings, model, plan.lr)
+    optimizers = build_optimizers(settings, model)
     state = load_checkpoint(folder.checkpoints, model, optimizers) or {"step": 0}
     first_step: int = state["step"]
     if recipe.compile:

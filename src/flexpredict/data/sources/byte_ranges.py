@@ -29,6 +29,9 @@ class ByteRanges(EncodedImages):
         return f"{self.files[int(self.file_of[index])]}, image {index}"
 
     def encoded(self, index: int) -> Encoded:
+        return self.content(index)
+
+    def content(self, index: int) -> bytes:
         start, length = int(self.starts[index]), int(self.lengths[index])
         try:
             # Reading at a place leaves no position behind that processes would share after a fork.

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from flexpredict.evaluation.results import Result
-from flexpredict.settings.arguments import EncoderLike, Which
+from flexpredict.features.arguments import EncoderLike, Which
 
 
 def evaluate_davis(

@@ -51,7 +51,7 @@ def _listed(folder: Path, split: str) -> list[str]:
         known = f"{did_you_mean(split, splits)} There are: {', '.join(splits)}." if splits else ""
         years = sorted(entry.name for entry in folder.parent.glob("*") if entry.is_dir())
         known = known or (f" There are lists of: {', '.join(years)}." if years else "")
-        raise UserError(f"{path}, the list of sequences of the split '{split}', is missing.{known}")
+        raise UserError(f"{path} is missing. It lists the sequences of the split '{split}'.{known}")
     names = list(dict.fromkeys(path.read_text(encoding="utf-8").split()))
     if not names:
         raise UserError(f"{path} lists no sequence. Write one name into each line.")

@@ -11,7 +11,7 @@ from flexpredict.cores import cores
 from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import drop_path_places
-from flexpredict.settings.arguments import Pooling
+from flexpredict.features.arguments import Pooling
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.extraction import one_image_size
 from flexpredict.settings.finetuning import AUGMENTATIONS, Finetuning

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from flexpredict.evaluation.results import Result
-from flexpredict.settings.arguments import EncoderLike, ImagesLike, Pooling, Precision, SizeLike, Which
+from flexpredict.features.arguments import EncoderLike, ImagesLike, Pooling, Precision, SizeLike, Which
 
 
 def evaluate_location(

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from flexpredict.errors import UserError
-from flexpredict.report.charts import Series, is_finite
+from flexpredict.runs.series import Series, is_finite
 
 MOST_WARNINGS = 50  # different ones
 MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all

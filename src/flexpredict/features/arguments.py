@@ -7,8 +7,11 @@ command line can be made of them without importing torch.
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-Pooling: TypeAlias = Literal["mean", "class"]
-Precision: TypeAlias = Literal["32-true", "bf16-mixed"]
+from flexpredict.settings.extraction import Pooling, SizeLike
+from flexpredict.settings.recipe import Precision
+
+__all__ = ["EncoderLike", "ImagesLike", "Pooling", "Precision", "SizeLike", "StreamLike", "Which"]
+
 Which: TypeAlias = Literal["target", "context"]
 
 if TYPE_CHECKING:
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     EncoderLike: TypeAlias = str | Path | FrozenEncoder
     ImagesLike: TypeAlias = str | Path | Sequence[str] | ImageSource
     StreamLike: TypeAlias = ImagesLike | ImageStream
-    SizeLike: TypeAlias = int | str | tuple[int, int]
 else:
     EncoderLike = str | Path
     ImagesLike = StreamLike = str | list[str]
-    SizeLike = int | str

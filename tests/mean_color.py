@@ -6,11 +6,11 @@ from torch import Tensor
 from flexpredict.encoders.frozen import FrozenEncoder, Layer
 
 
-class MeanColour(FrozenEncoder):
-    """The mean colour of each 8x8 patch. Counts what it is asked for."""
+class MeanColor(FrozenEncoder):
+    """The mean color of each 8x8 patch. Counts what it is asked for."""
 
     def __init__(self, scale: float = 1.0) -> None:
-        super().__init__("colour", "the mean colour", 3, 1, (8, 8), (32, 32), "mean", (0.0,) * 3, (1 / 255,) * 3)
+        super().__init__("color", "the mean color", 3, 1, (8, 8), (32, 32), "mean", (0.0,) * 3, (1 / 255,) * 3)
         self.scale = torch.nn.Parameter(torch.tensor(scale))
         self.seen = 0
         self.fails_after = 10**9
