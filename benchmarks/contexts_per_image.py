@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict.demo import PROTOCOL, RECIPE, recipe_values
+from flexpredict.demo.recipe import PROTOCOL, RECIPE, recipe_values
 from flexpredict.demo.measuring import Scenes, measure
 from flexpredict.demo.table import MEASURES
 from flexpredict.encoders.frozen import open_encoder

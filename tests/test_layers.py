@@ -20,8 +20,8 @@ LAYERS = (
     ("evaluation",),
     ("studies", "export", "prepare", "report"),
     ("pretraining",),
-    ("api", "__init__"),
     ("demo",),
+    ("api", "__init__"),
     ("commands",),
     ("cli",),
 )

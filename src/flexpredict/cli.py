@@ -9,6 +9,7 @@ from flexpredict.commands.command import Command
 from flexpredict.commands.table import COMMANDS
 from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.interruption import exit_code
 
 _HELP = """\
 flexpredict {version}: pre-train vision transformers on unlabeled images, with
@@ -29,7 +30,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it went well, 2 for bad input (said in one paragraph), 130 if interrupted."""
+    """Run a command. Returns 0 if it went well, 2 for bad input (told in a paragraph), 130 or more if interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
@@ -47,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"flexpredict: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print("flexpredict: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return exit_code(interruption)
     finally:
         _leave_the_other_processes()
 

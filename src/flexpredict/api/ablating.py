@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from flexpredict.demo.recipe import STEPS, recipe_values
 from flexpredict.errors import UserError
 from flexpredict.settings.ablation import AblationSettings
 from flexpredict.settings.parameters import takes_fields_of
@@ -100,10 +101,8 @@ def _at_demo_size(asked: AblationSettings, fields: dict[str, Any]) -> bool:
 
 
 def _demo_recipe(fields: dict[str, Any]) -> dict[str, Any]:
-    from flexpredict import demo
-
     without = {"positions", "seed", "data"} | ({"predictor"} if fields.get("method") == "data2vec" else set())
-    values = demo.recipe_values("StoP", demo.STEPS, seed=0)
+    values = recipe_values("StoP", STEPS, seed=0)
     return {name: value for name, value in values.items() if name not in without}
 
 

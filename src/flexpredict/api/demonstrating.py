@@ -4,40 +4,56 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
+from flexpredict.demo.recipe import SEEDS, STEPS
+from flexpredict.errors import UserError
 from flexpredict.showing import CommandResult, numbers_table
 
 
 @dataclass(frozen=True)
 class DemoResult(CommandResult):
-    """Accuracies of the encoders that the demo compares, and how they were measured."""
+    """What the demo measured, as results.json holds it."""
 
-    saved: dict[str, Any]
+    results: dict[str, Any]
 
     def tables(self) -> list[tuple[str, Table]]:
-        return []  # shown at the end of the demo
+        return []  # the demo prints its own, with explanations
 
     def table(self) -> Table:
-        rows = self.saved["accuracy_percent"]
+        """Means over the seeds, in percent."""
+        measured = self.results["percent"].items()
         return numbers_table(
-            {arm: {name: f"{value:.1f}" for name, value in row.items()} for arm, row in rows.items()}
+            {row: {name: f"{value:.1f}" for name, value in cells.items()} for row, cells in measured}
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return self.saved
+        return self.results
 
 
-def demo(*, out: str | Path = "demo", steps: int | None = None, seed: int = 0) -> DemoResult:
-    """See it work: pre-train with sin-cos and with stochastic positions on the built-in scenes, and compare both.
+def demo(
+    *, out: str | Path = "demo", steps: int = STEPS, seeds: int = SEEDS, seed: int = 0, overwrite: bool = False
+) -> DemoResult:
+    """Pre-train with sin-cos and with stochastic positions (StoP) on the built-in scenes, and compare the encoders.
 
-    An untrained encoder stands beside them. Offline; about six minutes on two CPU cores.
+    An untrained encoder and raw pixels stand beside them. Offline; about six minutes on two CPU cores. If it is
+    interrupted, the same command goes on.
 
     Args:
         out: folder for the runs and results.json.
-        steps: optimizer steps of each run; fewer give a quick look (default: 2100).
-        seed: seed of weights, order, crops, masks and noise.
+        steps: steps of each run; fewer give a quick look.
+        seeds: runs of each arm.
+        seed: the first seed; weights, order of data and masks follow from it.
+        overwrite: start over; the earlier demo is moved to OUT.1.
     """
-    from flexpredict.demo import run_demo
+    if seeds < 1:
+        raise UserError(f"seeds={seeds} is too small. Use at least 1.")
+    from flexpredict.demo.running import run_demo
 
-    return DemoResult(run_demo(Path(out), steps=steps, seed=seed))
+    try:
+        saved = run_demo(Path(out), steps=steps, seeds=range(seed, seed + seeds), overwrite=overwrite)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("\nStopped; what is done is kept. The same command goes on.", highlight=False)
+        raise
+    return DemoResult(saved)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 
-from flexpredict.settings.arguments import EncoderLike, SizeLike, Which
+from flexpredict.features.arguments import EncoderLike, SizeLike, Which
 from flexpredict.settings.extraction import one_image_size
 from flexpredict.showing import CommandResult, facts_table
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.table import Table
 
 from flexpredict.errors import UserError, some_of
-from flexpredict.settings.arguments import SizeLike, StreamLike
+from flexpredict.features.arguments import SizeLike, StreamLike
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.settings.extraction import one_image_size
 from flexpredict.showing import CommandResult, facts_table

@@ -91,7 +91,9 @@ def _description(setting: Setting) -> str:
     if any(choice not in text for choice in setting.choices):
         text += f": {', '.join(setting.choices[:-1])} or {setting.choices[-1]}"
     default = _shown(setting.default)
-    return f"{text} (default: {default})" if default and "default" not in text else text
+    if not default or "default" in text:
+        return text
+    return f"{text[:-1]}; default: {default})" if text.endswith(")") else f"{text} (default: {default})"
 
 
 def _shown(default: Any) -> str:
