@@ -21,7 +21,8 @@ LAYERS = (
     ("studies", "export", "prepare", "report"),
     ("pretraining",),
     ("demo",),
-    ("api", "__init__"),
+    ("api",),
+    ("__init__",),
     ("commands",),
     ("cli",),
 )

@@ -8,7 +8,7 @@ from flexpredict import __version__
 from flexpredict.commands.command import Command
 from flexpredict.commands.table import COMMANDS
 from flexpredict.cores import prepare_threads
-from flexpredict.errors import UserError, did_you_mean
+from flexpredict.errors import UserError, did_you_mean, printable
 from flexpredict.interruption import exit_code
 
 _HELP = """\
@@ -21,8 +21,8 @@ commands:
 {commands}
 
 Images may be in a folder, in tar shards, in parquet files or on the Hugging
-Face hub; `scenes` are built in. Encoders are run folders, checkpoints of I-JEPA,
-StoP, MAE, DINO and others, timm:NAME or hf:NAME.
+Face hub; `scenes` are built in. Encoders are run folders, checkpoints of
+I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
 
 `flexpredict COMMAND --help` explains a command and all its options.
 """
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except UserError as error:
-        print(f"flexpredict: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"flexpredict: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interruption:
         print("flexpredict: interrupted", file=sys.stderr)

@@ -23,6 +23,11 @@ class CommandResult(Protocol):
         return [("", self.table())]
 
     @property
+    def lines(self) -> Sequence[str]:
+        """Sentences to be shown below the tables."""
+        return ()
+
+    @property
     def files(self) -> Sequence[Path]:
         """Files that were written."""
         return ()
@@ -49,6 +54,8 @@ def show(result: CommandResult, console: Console | None = None) -> None:
         if title:
             say(console, title)
         console.print(table)
+    for line in result.lines:
+        say(console, line)
     for warning in result.warnings:
         say(console, f"Warning: {warning}")
     if result.files:

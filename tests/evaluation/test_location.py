@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from flexpredict import pretrain
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source

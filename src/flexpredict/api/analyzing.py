@@ -47,7 +47,11 @@ class AnalyzeResult(CommandResult):
         return table
 
     def tables(self) -> list[tuple[str, Table]]:
-        return [("\n".join(self.analysis.lines), self.table() if self.analysis.table else Table.grid())]
+        return [("", self.table())] if self.analysis.table else []
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self.analysis.lines
 
     def to_dict(self) -> dict[str, Any]:
         made = self.analysis

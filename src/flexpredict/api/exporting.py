@@ -28,18 +28,23 @@ class ExportResult(CommandResult):
     def files(self) -> list[Path]:
         return [self.exported.out, self.exported.card]
 
-    def table(self) -> Table:
-        made, facts = self.exported, self.to_dict()
+    def tables(self) -> list[tuple[str, Table]]:
+        return []  # a line of code must not be broken into the cell of a table
+
+    @property
+    def lines(self) -> list[str]:
+        made = self.exported
         others = made.measured.of_other_weights
         left_out = f"; {others} of the same name were measured on other weights and left out" if others else ""
-        return facts_table(
-            {
-                "largest difference to the original": facts["difference"],
-                "load it": facts["load"],
-                "results in the card": f"{facts['results']}{left_out}",
-                "notes": "\n".join(made.notes) or "none",
-            }
-        )
+        return [
+            f"Results in the card: {len(made.measured.results)}{left_out}",
+            *made.notes,
+            f"Largest difference to the original: {made.difference}",
+            f"Load it: {made.load}",
+        ]
+
+    def table(self) -> Table:
+        return facts_table({name: str(value) for name, value in self.to_dict().items()})
 
     def to_dict(self) -> dict[str, Any]:
         made = self.exported

@@ -1,12 +1,12 @@
 """The help page of a command: examples, what it does, and its options in groups, in 80 columns."""
 
 import inspect
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_origin
 
 from flexpredict.commands.command import Command
+from flexpredict.commands.flags import with_flags
 from flexpredict.settings.declarations import REQUIRED, Setting, alternatives
 
 _WIDTH = 80
@@ -22,9 +22,9 @@ def help_page(name: str, command: Command) -> str:
     sections = [
         f"usage: flexpredict {name} {usage} [OPTIONS]".replace("  ", " "),
         "\n".join(["examples:", *(f"  {example}" for example in command.examples)]),
-        *(textwrap.fill(" ".join(part.split()), _WIDTH) for part in summary.split("\n\n")),
-        _section("arguments, in this order or by name", map(_argument, positional)),
-        *(_section(heading, map(_option, members)) for heading, members in _groups(command, settings)),
+        *(_paragraph(with_flags(part, settings)) for part in summary.split("\n\n")),
+        _section("arguments, in this order or by name", map(_argument, positional), settings),
+        *(_section(heading, map(_option, members), settings) for heading, members in _groups(command, settings)),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
 
@@ -47,10 +47,13 @@ def _has_words(setting: Setting) -> bool:
     return setting.group is None or bool(setting.choices)
 
 
-def _section(heading: str, entries: Iterable[tuple[str, str]]) -> str:
-    lines = [line for left, text in entries for line in _entry(left, text)]
-    heading = textwrap.fill(f"{heading}:", _WIDTH)
-    return "\n".join([heading, *lines]) if lines else ""
+def _section(heading: str, entries: Iterable[tuple[str, str]], settings: Mapping[str, Setting]) -> str:
+    lines = [line for left, text in entries for line in _entry(left, with_flags(text, settings))]
+    return "\n".join([_paragraph(f"{heading}:"), *lines]) if lines else ""
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), _WIDTH, break_on_hyphens=False)
 
 
 def _entry(left: str, text: str) -> list[str]:
@@ -87,7 +90,7 @@ def _value_word(setting: Setting) -> str:
 
 
 def _description(setting: Setting) -> str:
-    text = re.sub(r"`(\w+)`", r"--\1", setting.description.rstrip("."))
+    text = setting.description.rstrip(".")
     if any(choice not in text for choice in setting.choices):
         text += f": {', '.join(setting.choices[:-1])} or {setting.choices[-1]}"
     default = _shown(setting.default)

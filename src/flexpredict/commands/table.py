@@ -40,7 +40,7 @@ COMMANDS = {
             "run": ("out", "config", "resume", "overwrite", "init_from", "seed"),
             "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
             "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
-            "method": ("method", "normalize_pixels", "augmentation", "max_skipped"),
+            "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
             "hardware": (*("accelerator", "devices", "num_nodes", "strategy", "precision", "compile", "workers"),),
             "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers"),
         },
@@ -48,7 +48,7 @@ COMMANDS = {
     "report": Command(
         "report",
         "write the HTML page of a run",
-        ("flexpredict report runs/mine", "flexpredict report runs/mine --out page.html"),
+        ("flexpredict report runs/mine", "flexpredict report runs/b16"),
     ),
     "probe": Command(
         "probe",
@@ -137,7 +137,7 @@ COMMANDS = {
         "for timm, transformers, ONNX",
         (
             "flexpredict export runs/mine --format timm --out exported/mine",
-            "flexpredict export runs/mine --format onnx --out mine.onnx --image_size 192x256",
+            "flexpredict export runs/mine --format onnx --out mine.onnx --image_size 224",
         ),
         groups=_ENCODER,
     ),

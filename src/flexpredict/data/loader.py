@@ -78,7 +78,7 @@ class Batches(Iterator[Batch]):
             explanation = now_reading.explained(error, self._board)
             if explanation is None:
                 raise
-            raise UserError(f"{explanation} Then go on from the last checkpoint with --resume.") from error
+            raise UserError(f"{explanation} Then go on from the last checkpoint with resume=True.") from error
 
 
 def training_batches(

@@ -54,7 +54,7 @@ def explained(error: RuntimeError, board: Tensor) -> str | None:
     return (
         f"A process that reads images died{f' ({signalled.group(1)})' if signalled else ''} "
         + (f"while it was reading {image}. " if image else "between two images. ")
-        + "Either that file makes a decoder crash: move it away; or memory ran out: use fewer --workers."
+        + "Either that file makes a decoder crash: move it away; or memory ran out: use fewer workers."
     )
 
 

@@ -216,7 +216,7 @@ def _warnings(survey: Survey) -> list[str]:
     if survey.image_size and survey.sizes and survey.smaller > _MANY_SMALL * readable:
         smaller = usual_image_size([(int(survey.sizes.shorter_side.low),) * 2])
         advice = (
-            f"Use --image_size {smaller}" if smaller < min(survey.image_size) else "Nothing smaller is usual; go on"
+            f"Use image_size={smaller}" if smaller < min(survey.image_size) else "Nothing smaller is usual; go on"
         )
         warnings.append(
             f"{_share(survey.smaller, readable)} of the images are smaller than the {_by(survey.image_size)} pixels"
