@@ -203,7 +203,7 @@ class Deadly(ArraySource):
 
 
 def test_a_worker_that_dies_is_reported_with_the_image_it_was_reading(arrays: ArraySource) -> None:
-    with pytest.raises(UserError, match=r"died .*while it was reading image 5\. .*--resume"):
+    with pytest.raises(UserError, match=r"died .*while it was reading image 5\. .*resume=True"):
         stream(Deadly("deadly", arrays.images), workers=2)
 
 

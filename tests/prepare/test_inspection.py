@@ -227,7 +227,7 @@ def test_images_below_the_training_size_are_counted_and_a_smaller_size_is_propos
     files = {f"{number}.png": content(picture(100 if number < 6 else 200, 210, number)) for number in range(20)}
     survey, _ = look(str(write(tmp_path / "x", files)), tmp_path / "out")
     assert survey.image_size == (192, 192) and survey.patch_size == 16 and survey.smaller == 6
-    assert any("--image_size 96" in warning for warning in survey.warnings)
+    assert any("image_size=96" in warning for warning in survey.warnings)
     assert not look(str(tmp_path / "x"), tmp_path / "out", image_size=(96, 96))[0].warnings
 
 

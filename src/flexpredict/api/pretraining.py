@@ -9,7 +9,7 @@ from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.run import RunSettings
 from flexpredict.settings.typed_values import typed_values
-from flexpredict.training.recipe_parser import choose_length, make_recipe, merge
+from flexpredict.training.recipe_parser import checked_values, choose_length, make_recipe, merge
 
 _OF_THE_RUN = ("out", "config", "resume", "overwrite")
 
@@ -24,7 +24,7 @@ def pretrain(given: dict[str, Any]) -> Run:
     values = typed_values(RunSettings, given)
     of_the_run = RunSettings(**{name: values.pop(name) for name in _OF_THE_RUN if name in values})
     out, folder = Path(of_the_run.out), RunFolder(Path(of_the_run.out))
-    saved = folder.load_config() if of_the_run.resume else {}
+    saved = checked_values(folder.load_config(), folder.config) if of_the_run.resume else {}
     recipe = choose_length(make_recipe(merge(saved, values), of_the_run.config), given=values)
     # What can be refused without torch and the images is refused before they are loaded.
     check_ranges(recipe)

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_text_atomically
-from flexpredict.same_settings import require_same_settings
+from flexpredict.same_settings import read_settings, require_same_settings
 
 _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
 
@@ -79,7 +79,10 @@ class RunFolder:
                 f"There is no run to resume in {self.path} (no config.yaml). Start it without `resume`, "
                 "or name the right folder as `out`."
             )
-        loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        try:
+            loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{self.config} cannot be read: {in_a_line(error)} Restore it from a copy.") from error
         if not isinstance(loaded, dict):
             raise UserError(f"{self.config} is damaged: it holds {type(loaded).__name__}, not a mapping.")
         return loaded
@@ -103,7 +106,8 @@ class RunFolder:
 
     def refuse_other_data(self, identity: dict[str, Any]) -> None:
         """Other images would have another order, and the run would not be the one it was."""
-        saved = json.loads(self.data.read_text()) if self.data.is_file() else identity
+        remedy = "Delete it, if you are sure that the images are the same."
+        saved = read_settings(self.data, remedy) if self.data.is_file() else identity
         if saved != identity:
             raise UserError(
                 f"The images are not those that the run in {self.path} was made with: there were {saved['images']}, "

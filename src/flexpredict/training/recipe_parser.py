@@ -14,8 +14,16 @@ from flexpredict.settings.typed_values import typed_values, with_dataclasses
 
 def make_recipe(values: Mapping[str, Any], config: str | Path | None = None) -> Recipe:
     """A recipe from Python values (nested dictionaries or dataclasses) over those of a YAML file."""
-    below = {} if config is None else _read_recipe(Path(config))
+    below = {} if config is None else checked_values(read_yaml(Path(config)), config)
     return Recipe(**with_dataclasses(Recipe, merge(below, typed_values(Recipe, values))))
+
+
+def checked_values(values: Mapping[str, Any], file: str | Path) -> dict[str, Any]:
+    """Values of a recipe in their types; what is wrong with them is told with the name of their file."""
+    try:
+        return typed_values(Recipe, values)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
 
 
 def choose_length(recipe: Recipe, given: Collection[str]) -> Recipe:
@@ -53,11 +61,3 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         old = merged.get(name)
         merged[name] = merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
     return merged
-
-
-def _read_recipe(path: Path) -> dict[str, Any]:
-    loaded = read_yaml(path)
-    try:
-        return typed_values(Recipe, loaded)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
