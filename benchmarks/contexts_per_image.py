@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict.demo import PROTOCOL, RECIPE, recipe_values
 from flexpredict.demo.measuring import Scenes, measure
+from flexpredict.demo.recipe import PROTOCOL, RECIPE, recipe_values
 from flexpredict.demo.table import MEASURES
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.pretraining import run

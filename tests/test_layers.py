@@ -20,8 +20,9 @@ LAYERS = (
     ("evaluation",),
     ("studies", "exports", "prepare", "report"),
     ("pretraining",),
-    ("api", "__init__"),
     ("demo",),
+    ("api",),
+    ("__init__",),
     ("commands",),
     ("cli",),
 )

@@ -67,7 +67,7 @@ def _room_on_disk(path: Path, temporary: Path) -> Iterator[None]:
         if _is_full_disk(error):
             raise UserError(
                 f"No room left on the disk while writing {path}. What was there before is whole. "
-                "Free some space (or a quota), then run the same again (pretrain: with --resume)."
+                "Free some space (or a quota), then run the same again (pretrain: with resume=True)."
             ) from error
         raise
 

@@ -22,10 +22,10 @@ from ranks import OPTIONS, two_ranks
 from safetensors.torch import load_file
 from tiny import RECIPE
 
+from flexpredict import pretrain
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
-from flexpredict.pretraining import pretrain
 from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.progress import TrainingProgress
@@ -153,7 +153,7 @@ def test_too_many_broken_images_stop_the_run_and_it_can_be_told_to_go_on(tmp_pat
         (folder / f"{number:02}.png").write_bytes(b"broken" if number in (3, 17, 29) else png(number))
     how = SHORT | {"workers": workers, "epoch_size": None}
     with pytest.raises(
-        UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*--resume --max_skipped 0\.2"
+        UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*resume=True and max_skipped=0\.2"
     ):
         pretrain(str(folder), tmp_path / "run", **how)
     assert len(skipped(tmp_path / "run")) == 3

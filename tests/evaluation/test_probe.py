@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 
 from flexpredict.cli import main
-from flexpredict.commands.evaluation_options import ENCODER
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.vit_encoder import ViTEncoder
@@ -280,10 +279,9 @@ def test_bad_options_end_the_command_with_a_paragraph(
 
 @pytest.mark.parametrize("command", ["probe", "transfer"])
 def test_help_names_every_kind_of_encoder(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main([command, "--help"])
-    assert left.value.code == 0
-    assert " ".join(ENCODER.split()) in " ".join(capsys.readouterr().out.split())
+    assert main([command, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME" in said
 
 
 def test_tables_stay_whole_at_eighty_columns() -> None:

@@ -15,7 +15,8 @@ from small_encoders import BEIT, KINDS, MEAN, RELATIVE, STD, small
 from tiny import RECIPE
 from torch import Tensor
 
-from flexpredict.commands.export import run as run_command
+from flexpredict import pretrain
+from flexpredict.cli import main
 from flexpredict.encoders.checkpoints.predictors import published_predictor
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
@@ -23,7 +24,6 @@ from flexpredict.errors import UserError
 from flexpredict.exports import export, onnx_file, verification
 from flexpredict.exports.format import outputs_of
 from flexpredict.model.timm_parts import timm
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys, uniform
 
 ARCHITECTURES = {
@@ -430,7 +430,7 @@ def test_the_command_says_what_was_found_and_written(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / 'deep "down"' / "x"
-    assert run_command([str(runs["paper"]), "--format", "timm", "--out", str(out), "--image_size", "16x24"]) == 0
+    assert main(["export", str(runs["paper"]), "--format", "timm", "--out", str(out), "--image_size", "16x24"]) == 0
     printed = capsys.readouterr().out
     for words in (
         "target encoder of",
@@ -439,7 +439,7 @@ def test_the_command_says_what_was_found_and_written(
         "Load it: model =",
     ):
         assert words in printed
-    load = printed.split("Load it: ")[1]
+    load = printed.split("Load it: ")[1].split("\n")[0]
     names: dict[str, Any] = {"timm": timm}
     exec(load, names)
     assert names["model"].patch_embed.img_size == (16, 24)
@@ -514,6 +514,6 @@ def test_a_model_that_would_be_taken_for_another_is_refused(tmp_path: Path) -> N
 
 def test_the_command_takes_names_of_timm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "x"
-    assert run_command(["timm:test_vit,pretrained=no", "--format", "hf", "--out", str(out)]) == 0
+    assert main(["export", "timm:test_vit,pretrained=no", "--format", "hf", "--out", str(out)]) == 0
     assert "Its class is ViTModel" in capsys.readouterr().out
     assert "Bar, Amir" not in (out / "README.md").read_text()

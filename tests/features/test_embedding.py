@@ -22,7 +22,7 @@ from safetensors import safe_open
 from tiny import write_pictures
 from torch import Tensor
 
-from flexpredict.commands.embed import run
+from flexpredict.cli import main
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import ImageSource, open_images, open_source
@@ -424,7 +424,7 @@ def test_where_writing_fails_the_finished_parts_are_kept(
 def test_the_command_writes_the_file_that_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "f.safetensors"
     words = ["--data", "scenes:20,size=16", "--out", str(out), "--image_size", "32", "--patches", "--accelerator=cpu"]
-    assert run(["timm:test_vit,pretrained=no", *words]) == 0
+    assert main(["embed", "timm:test_vit,pretrained=no", *words]) == 0
     assert "Embedded 20 images, 64 features each, and 2x2 patches of 64 (float16)." in capsys.readouterr().out
     with safe_open(out, "pt") as file:
         assert file.get_slice("patches").get_shape() == [20, 4, 64]

@@ -11,11 +11,11 @@ from interrupted import assert_a_resumed_run_ends_as_if_nothing_had_happened
 from safetensors.torch import load_file
 from tiny import RECIPE
 
+from flexpredict import pretrain
 from flexpredict.masking import sample_masks
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.predictor import Predictor
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
 from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.masking import Masking

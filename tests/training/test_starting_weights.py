@@ -13,13 +13,12 @@ from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 from torch import Tensor
 
-from flexpredict import randomness
+from flexpredict import pretrain, randomness
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import timm
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys
 from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.training.plan import Plan, make_plan

@@ -14,13 +14,12 @@ import yaml
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
-from flexpredict import pretraining
+from flexpredict import pretrain, pretraining
 from flexpredict.commands import ablate
 from flexpredict.commands import pretrain as command
 from flexpredict.data.sources.opening import ArraySource
 from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.pretraining import pretrain
 from flexpredict.runs.metrics import read_records
 from flexpredict.settings.recipe import Recipe
 from flexpredict.training import loop, rehearsal, time_limit

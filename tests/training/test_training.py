@@ -15,11 +15,10 @@ from ranks import warm_processes
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
-from flexpredict import pretraining
+from flexpredict import pretrain, pretraining
 from flexpredict.errors import UserError
 from flexpredict.methods import ijepa
 from flexpredict.model.encoder import Encoder
-from flexpredict.pretraining import pretrain
 from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.training.schedules import cosine, linear, warmup_cosine
 

@@ -9,7 +9,7 @@ from ranks import OPTIONS, two_ranks
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
-from flexpredict.pretraining import pretrain
+from flexpredict import pretrain
 
 
 @pytest.mark.slow

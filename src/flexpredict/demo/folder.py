@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-import flexpredict
+from flexpredict import __version__
 from flexpredict.demo.recipe import ARMS, RECIPE, Protocol
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
@@ -39,7 +39,7 @@ def open_folder(out: Path, settings: dict[str, Any], overwrite: bool, console: C
     if out.exists() and (out.is_file() or any(out.iterdir())):
         if not record.is_file():
             raise UserError(
-                f"--out {out} holds something that is no demo, which is left alone. Name a folder that is empty or "
+                f"out={out} holds something that is no demo, which is left alone. Name a folder that is empty or "
                 "does not exist."
             )
         reason = "as asked" if overwrite else _reason_to_start_over(record, settings)
@@ -51,12 +51,12 @@ def open_folder(out: Path, settings: dict[str, Any], overwrite: bool, console: C
         out.mkdir(parents=True, exist_ok=True)
         write_text_atomically(record, json.dumps(settings, indent=2) + "\n")
     except OSError as error:
-        raise UserError(f"--out {out} cannot be written to: {error.strerror}. Name another folder.") from error
+        raise UserError(f"out={out} cannot be written to: {error.strerror}. Name another folder.") from error
 
 
 def _reason_to_start_over(record: Path, settings: dict[str, Any]) -> str:
     """Nothing if the demo was begun with the same settings."""
-    recorded = read_settings(record, "Start over with --overwrite.")
+    recorded = read_settings(record, "Start over with overwrite=True.")
     if recorded == settings:
         return ""
     changes = changed_settings(recorded, settings) or ["settings that there are no more"]
@@ -72,17 +72,17 @@ def _move_aside(folder: Path) -> Path:
     try:
         return folder.rename(kept)
     except OSError as error:
-        raise UserError(f"{folder} cannot be renamed to {kept}: {error.strerror}. Name another --out.") from error
+        raise UserError(f"{folder} cannot be renamed to {kept}: {error.strerror}. Name another `out`.") from error
 
 
 def _software() -> dict[str, str]:
     """Versions, and a digest of this package's code, which may change while its version stays."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(flexpredict.__file__).parent.rglob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     versions = {name: metadata.version(name) for name in _LIBRARIES}
     return {
-        "flexpredict": flexpredict.__version__,
+        "flexpredict": __version__,
         "code": digest.hexdigest(),
         "python": platform.python_version(),
         **versions,

@@ -46,7 +46,7 @@ def run_demo(
     """
     console = console or Console(soft_wrap=True)
     if steps < 1:
-        raise UserError(f"steps is {steps}; use at least 1.")
+        raise UserError(f"steps={steps} is too small. Use at least 1.")
     if not seeds:
         raise UserError("There are no seeds; use at least 1.")
     started = time.monotonic()

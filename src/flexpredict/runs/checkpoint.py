@@ -7,16 +7,17 @@ the newest. A folder appears whole or not at all, and the one before it goes onl
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import point_to, write_folder_atomically, write_text_atomically
 
 
@@ -58,23 +59,25 @@ def load_checkpoint(
     if path is None:
         return None
     load_model(path, model)
-    states: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for key, tensor in load_file(path / "optimizer.safetensors").items():
-        entry, name = key.split("/", 1)
-        states[name][entry] = tensor
-    for optimizer in optimizers:
-        saved = optimizer.state_dict()
-        saved["state"] = {
-            index: states[name] for index, name in enumerate(_parameter_names(model, optimizer)) if name in states
-        }
-        optimizer.load_state_dict(saved)
+    with _damage_explained(path):
+        states: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        for key, tensor in load_file(path / "optimizer.safetensors").items():
+            entry, name = key.split("/", 1)
+            states[name][entry] = tensor
+        for optimizer in optimizers:
+            saved = optimizer.state_dict()
+            names = _parameter_names(model, optimizer)
+            saved["state"] = {index: states[name] for index, name in enumerate(names) if name in states}
+            optimizer.load_state_dict(saved)
     return read_state(path)
 
 
 def load_model(path: Path, model: nn.Module) -> None:
     """Weights of the model only."""
+    with _damage_explained(path):
+        tensors = load_file(path / "model.safetensors")
     try:
-        model.load_state_dict(load_file(path / "model.safetensors"))
+        model.load_state_dict(tensors)
     except RuntimeError as error:
         raise UserError(
             f"The weights in {path} do not fit this model: {str(error).splitlines()[-1].strip()} "
@@ -109,8 +112,20 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 def read_state(path: Path) -> dict[str, Any]:
     """What a checkpoint says besides its weights: the step, and what the loop must know to go on."""
-    state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    return state
+    with _damage_explained(path):
+        state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        return {"step": int(state["step"]), **state}
+
+
+@contextmanager
+def _damage_explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"The checkpoint {path} is damaged ({in_a_line(error, 100)}). Restore it from a copy, or delete that "
+            "folder to go on from the checkpoint before it, if one was kept."
+        ) from error
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:

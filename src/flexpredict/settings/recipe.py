@@ -32,7 +32,7 @@ class PredictorSize:
     heads: int | None = ranged(None, least=1)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Recipe:
     """Pre-training by I-JEPA with stochastic positions, or by MAE or data2vec. Everything but the data has a default.
 
@@ -85,10 +85,10 @@ class Recipe:
         loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
     """
 
-    data: list[str] | str | None = None
+    data: list[str] | str | None = field(default=None, kw_only=False)
     method: MethodName = "ijepa"
     model: str | None = None
-    image_size: int | str | None = None
+    image_size: int | str | tuple[int, int] | None = None
     patch_size: int | None = ranged(None, least=1)
     class_token: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Recipe:
     loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SettledRecipe(Recipe):
     """A recipe with nothing left open, as config.yaml holds it. Its learning rate and warm-up are numbers too."""
 
@@ -155,15 +155,14 @@ FREE_ON_RESUME = (
 )
 
 
-def parse_image_sizes(value: int | str) -> list[tuple[int, int]]:
-    """224, or "256x192" (height x width), or several with commas between -> (height, width) of each."""
-    return [_parse_image_size(part.strip()) for part in str(value).split(",")]
+def parse_image_sizes(value: int | str | tuple[int, int]) -> list[tuple[int, int]]:
+    """224, "256x192" (height x width), (256, 192), or several with commas between -> (height, width) of each."""
+    text = "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    return [_parse_image_size(part.strip()) for part in text.split(",")]
 
 
 def _parse_image_size(value: str) -> tuple[int, int]:
     parts = value.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(
-            f"image_size '{value}' is not a size. Give one number such as 224, or height x width: 256x192."
-        )
+        raise UserError(f"image_size={value} is not a size. Give one number such as 224, or height x width: 256x192.")
     return int(parts[0]), int(parts[-1])

@@ -193,7 +193,7 @@ def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
     if size is None:
         raise UserError(
             f"How many images {source.name} has is not known before it was read to its end. Say how many should "
-            "count as an epoch: --epoch_size 100000."
+            "count as an epoch: epoch_size=100000."
         )
     return size
 

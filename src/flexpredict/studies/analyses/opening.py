@@ -71,7 +71,7 @@ class OpenedModel:
         if noise_std is None:
             return self.noise_std
         if not 0 <= noise_std < math.inf:
-            raise UserError(f"--noise_std {noise_std:g} must be a standard deviation: 0 or more, and finite.")
+            raise UserError(f"noise_std={noise_std:g} must be a standard deviation: 0 or more, and finite.")
         return noise_std
 
 
@@ -92,7 +92,7 @@ def run_config(folder: RunFolder) -> Recipe:
     """The recipe that a run was made with."""
     if not folder.config.is_file():
         raise UserError(
-            f"{printable(str(folder.path))} is not a run folder: it has no config.yaml. Give the --out of a run."
+            f"{printable(str(folder.path))} is not a run folder: it has no config.yaml. Give the folder of a run."
         )
     return make_recipe(read_yaml(folder.config))
 
@@ -115,7 +115,7 @@ def _kept(checkpoints: Path, step: int) -> Path:
         steps = sorted(int(other.name.removeprefix("step-")) for other in checkpoints.glob("step-*"))
         raise UserError(
             f"There is no checkpoint of step {step} in {checkpoints}; there are those of "
-            f"{', '.join(map(str, steps)) or 'none'}. Choose one, or train with --keep_every to have more."
+            f"{', '.join(map(str, steps)) or 'none'}. Choose one, or train with keep_every to have more."
         )
     return path
 
