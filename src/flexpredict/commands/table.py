@@ -22,9 +22,9 @@ COMMANDS = {
         (
             "flexpredict pack FOLDER packed --size 256",
             "flexpredict pretrain packed",
-            "flexpredict pack packed --verify",
+            "flexpredict pack --out packed --verify",
         ),
-        unnamed=("out",),
+        unnamed=("data", "out"),
     ),
     "pretrain": Command(
         "pretrain",
