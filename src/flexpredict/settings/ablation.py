@@ -14,8 +14,8 @@ class AblationSettings(Recipe):
 
     Args:
         study: of the paper: table6 (positions), table7 (noise on which tokens), table8 (half resolution), fig3 (level
-            and covariance), fig4 (norms of A and m̃), l1 (L1 on A), covariance (tied, fixed, untied, diagonal, from
-            the image), mae (on MAE), or paper for all of them; of the recipe: targets, noise, ema, lr, optimizer, masks,
+            and covariance), fig4 (norms of A and m̃), l1 (L1 on A), covariance (tied, fixed, untied, diagonal, by
+            image), mae (on MAE), or paper for all of them; of the recipe: targets, noise, ema, lr, optimizer, masks,
             predictor, augmentation, grid, combined, or search for all of them; on the scenes: where (stochastic
             positions where the place of parts is ever freer).
         test: labeled images to test on (by default a share of the images is held out for validation).
