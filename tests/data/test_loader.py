@@ -2,7 +2,6 @@
 
 import os
 import signal
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -189,7 +188,6 @@ def test_each_step_has_one_of_the_sizes_on_every_rank(arrays: ArraySource) -> No
     assert {size: shapes.count(size) > 6 for size in sizes} == dict.fromkeys(sizes, True)
 
 
-@dataclass
 class Deadly(ArraySource):
     """Kills whoever reads image 5, as a crash in a decoder would."""
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.errors import UserError
 from flexpredict.evaluation import linear, logistic
 from flexpredict.evaluation.linear import L2_GRID, L2_WITHOUT_VALIDATION, linear_probe, stratified_folds
 from flexpredict.evaluation.logistic import LinearClassifier, fit_logistic
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.subset_source import SubsetSource
@@ -15,7 +16,6 @@ from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import fit_probe, linear_probe
 from flexpredict.evaluation.location.shifts import plan_shifts, robustness
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.features.extraction import Features, extract_features
 from flexpredict.features.patch_batches import patch_batches
 from flexpredict.model.location_share import LocationShare

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.errors import UserError, did_you_mean, some_of
-from flexpredict.evaluation.subsets import label_subset
 
 
 @dataclass(frozen=True)

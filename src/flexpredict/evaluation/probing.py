@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
@@ -18,7 +19,6 @@ from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, with_labels
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.results import Result, Results
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction

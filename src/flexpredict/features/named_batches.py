@@ -13,8 +13,7 @@ from torch import Tensor
 from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import evaluation_batches
-from flexpredict.data.sources.encoded_images import decode_row
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, decode_row
 from flexpredict.data.sources.streams import ImageStream, Record
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import PRESETS

@@ -8,14 +8,14 @@ from typing import Any
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.sources.columns import NO_IMAGE, find_columns, number_labels
-from flexpredict.data.sources.encoded_images import EncodedImages
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import ImageStream, Record
 from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.hub_connection import hub_is_reachable
 
 
 @dataclass(eq=False, kw_only=True)
-class HubSource(EncodedImages):
+class HubSource(ImageSource):
     """A data set whose rows lie in memory-mapped files."""
 
     dataset: Any = field(repr=False)  # datasets.Dataset with the one column, not decoded

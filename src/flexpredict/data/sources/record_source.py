@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 
 from flexpredict.data.decoding import Encoded
-from flexpredict.data.sources.encoded_images import EncodedImages
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.listing import digest
 from flexpredict.data.sources.streams import Record
 
 
 @dataclass(eq=False, kw_only=True)
-class RecordSource(EncodedImages):
+class RecordSource(ImageSource):
     """Records of a stream, or single image files."""
 
     records: list[Record] = field(repr=False)

@@ -12,8 +12,7 @@ from torch import Tensor
 from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage, upright
 from flexpredict.data.loader import keys_by_epoch, sample_order
-from flexpredict.data.sources.encoded_images import evenly_spaced
-from flexpredict.data.sources.image_source import ImageSource, class_name
+from flexpredict.data.sources.image_source import ImageSource, class_name, evenly_spaced
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking, sample_masks
 from flexpredict.prepare.inspection.survey import Survey

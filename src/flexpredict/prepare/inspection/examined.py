@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.encoded_images import evenly_spaced
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, evenly_spaced
 from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.errors import UserError

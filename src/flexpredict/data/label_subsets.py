@@ -1,4 +1,4 @@
-"""Stratified subsets of labels, for probes with 1 % or 10 % of them."""
+"""Stratified subsets of labelled images, such as 1 % of the labels, or a tenth that is held out."""
 
 import torch
 from torch import Tensor
@@ -42,3 +42,11 @@ def label_subset(labels: Tensor, fraction: float, seed: int) -> Tensor:
     size = max(len(counts), round(fraction * len(labels)))
     # The sort is stable, so images that are due at the same time keep their random order.
     return shuffled[torch.argsort(due, stable=True)[:size]].sort().values.to(labels.device)
+
+
+def strata(labels: Tensor | None, count: int) -> Tensor:
+    """Classes numbered without gaps, of `count` images; those without a label are a class of their own."""
+    if labels is None:
+        return torch.zeros(count, dtype=torch.int64)
+    numbers: Tensor = torch.unique(labels, return_inverse=True)[1]
+    return numbers
