@@ -242,7 +242,7 @@ def test_grids_that_are_not_square_and_single_rows_are_measured(encoder: ViTEnco
         (40, {"image_size": (8, 8)}, "sees an image of 8x8 as one patch.*image_size=16x16"),
         (40, {"image_size": (33, 32)}, "cannot be cut into"),
         (40, {"layers": 9}, "which has 2"),
-        (40, {"pooling": "class"}, "class token was asked of"),
+        (40, {"pooling": "class"}, "needs a class token"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_the_work(

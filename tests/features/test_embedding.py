@@ -374,7 +374,7 @@ def test_what_an_encoder_cannot_give_is_refused_before_any_work(tmp_path: Path) 
         (TwoGrids(), replace(HOW, layers=2), "different numbers of patches"),
         (MeanColor(), replace(HOW, layers=2), "which has 1"),
         (MeanColor(), replace(HOW, image_size=(33, 32)), "cannot be cut"),
-        (MeanColor(), replace(HOW, pooling="class"), "has none to give"),
+        (MeanColor(), replace(HOW, pooling="class"), "needs a class token"),
     ):
         with pytest.raises(UserError, match=said):
             embedded(source, tmp_path / "f.npy", encoder, how, patches="float32")

@@ -59,8 +59,9 @@ def open_workspace(
     opened = open_encoder(
         encoder, which=which, heads=heads, grid=parse_image_sizes(grid)[0] if grid else None, partial=partial
     )
-    for line in (f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}", *opened.details):
-        say(console, line if line.startswith("Encoder") else f"  {line}")
+    say(console, f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}")
+    for line in opened.details:
+        say(console, f"  {line}")
     return Workspace(opened, fabric, console)
 
 
