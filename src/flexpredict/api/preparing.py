@@ -10,7 +10,7 @@ from flexpredict.errors import UserError, some_of
 from flexpredict.features.arguments import SizeLike, StreamLike
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.settings.extraction import one_image_size
-from flexpredict.showing import CommandResult, facts_table
+from flexpredict.showing import SimpleResult, facts_table
 
 if TYPE_CHECKING:
     from flexpredict.data.sources.manifest import Manifest
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class InspectResult(CommandResult):
-    """What a set of images holds.
+class InspectResult(SimpleResult):
+    """What a set of images holds. It is shown as soon as all are counted, before the contact sheet is drawn.
 
     Args:
         survey: counts, sizes, formats, classes, broken files, duplicates and warnings.
@@ -28,9 +28,6 @@ class InspectResult(CommandResult):
 
     survey: "Survey"
     out: Path
-
-    def tables(self) -> list[tuple[str, Table]]:
-        return []  # shown as soon as the images are counted, before the contact sheet is drawn
 
     def table(self) -> Table:
         from flexpredict.prepare.inspection.table import fact_table
@@ -42,7 +39,7 @@ class InspectResult(CommandResult):
 
 
 @dataclass(frozen=True)
-class PackResult(CommandResult):
+class PackResult(SimpleResult):
     """Shards that were written or verified.
 
     Args:
@@ -54,6 +51,9 @@ class PackResult(CommandResult):
     manifest: "Manifest"
     out: Path
     verified: bool = False
+
+    def tables(self) -> list[tuple[str, Table | None]]:
+        return [("", self.table())]
 
     def table(self) -> Table:
         facts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in self.to_dict().items()}

@@ -66,7 +66,7 @@ def inspect(
     masking, console = masking or Masking(), console or Console()
     for name, value, least in (("sample", sample, 1), ("workers", workers, 0), ("patch_size", patch_size, 1)):
         if value is not None and value < least:
-            raise UserError(f"{name} is {value}; use at least {least}.")
+            raise UserError(f"{name}={value} is too small. Use at least {least}.")
     with Counting(console, "listing", "images") as counting:
         opened = open_images(source, counting.add) if isinstance(source, str | Sequence) else source
     # What is wrong with the settings is said now, and not after an hour of decoding.

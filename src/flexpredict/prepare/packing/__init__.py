@@ -173,4 +173,4 @@ def _check(size: int, quality: int, images_per_shard: int, workers: int | None, 
         ("max_skipped", max_skipped, 0, 1),
     ):
         if not low <= value <= high:
-            raise UserError(f"{name} is {value}; use a number from {low} to {high:,}.")
+            raise UserError(f"{name}={value} is out of range. Use a number from {low} to {high:,}.")
