@@ -81,7 +81,7 @@ def _run_command(name: str, command: Command, words: list[str]) -> int:
         result = command.load()(**command.arguments(words))
     except UserError as error:
         raise UserError(with_flags(str(error), command.settings())) from error
-    if result is None or result.interrupted:
+    if result is None or not getattr(result, "finished", True):
         return _INTERRUPTED
     show(result)
     return 0

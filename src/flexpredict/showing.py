@@ -12,34 +12,42 @@ from rich.text import Text
 class CommandResult(Protocol):
     """What every command returns from Python."""
 
+    @property
+    def files(self) -> Sequence[Path]:
+        """Files that were written."""
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+    def tables(self) -> Sequence[tuple[str, Table | None]]:
+        """Tables with their titles, in the order in which they are shown; a text may stand alone."""
+
     def table(self) -> Table:
         """Everything in one table."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
 
-    def tables(self) -> Sequence[tuple[str, Table]]:
-        """Tables with their titles, in the order in which they are shown."""
-        return [("", self.table())]
 
-    @property
-    def lines(self) -> Sequence[str]:
-        """Sentences to be shown below the tables."""
-        return ()
+class SimpleResult:
+    """A result of which a command shows one table or some text, or nothing that was not shown before."""
 
     @property
     def files(self) -> Sequence[Path]:
-        """Files that were written."""
         return ()
 
     @property
     def warnings(self) -> Sequence[str]:
         return ()
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether someone stopped it before it was finished."""
-        return False
+    def tables(self) -> Sequence[tuple[str, Table | None]]:
+        return ()
+
+    def table(self) -> Table:
+        return facts_table({name: str(value) for name, value in self.to_dict().items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
 
 
 def show(result: CommandResult, console: Console | None = None) -> None:
@@ -53,9 +61,8 @@ def show(result: CommandResult, console: Console | None = None) -> None:
         # The title is not part of the table, where it would be broken into lines as narrow as the table.
         if title:
             say(console, title)
-        console.print(table)
-    for line in result.lines:
-        say(console, line)
+        if table is not None:
+            console.print(table)
     for warning in result.warnings:
         say(console, f"Warning: {warning}")
     if result.files:

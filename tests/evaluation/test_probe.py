@@ -252,13 +252,13 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
     ("options", "message"),
     [
         (["--image_size", "33"], "Images of 33x33 cannot be cut into the 4x4 patches"),
-        (["--image_size", "32,64"], "image_size=32,64 names several sizes"),
+        (["--image_size", "32,64"], "--image_size 32,64 names several sizes"),
         (["--layers", "9"], "last 9 layers"),
         (["--pooling", "class"], "needs a class token"),
-        (["--devices", "two"], "devices is 'two'"),
+        (["--devices", "two"], "--devices two"),
         (["--table", "foreign.csv"], "foreign.csv is not a table of results"),
-        (["--out", "foreign.csv"], "out=foreign.csv is a file"),
-        (["--batch_size", "0"], "batch_size=0 is out of range"),
+        (["--out", "foreign.csv"], "--out foreign.csv is a file"),
+        (["--batch_size", "0"], "--batch_size 0 is out of range"),
     ],
 )
 def test_bad_options_end_the_command_with_a_paragraph(

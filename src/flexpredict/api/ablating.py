@@ -4,8 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from flexpredict.demo.recipe import STEPS, recipe_values
 from flexpredict.errors import UserError
 from flexpredict.settings.ablation import AblationSettings
@@ -13,35 +11,25 @@ from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values
-from flexpredict.showing import CommandResult, facts_table
+from flexpredict.showing import SimpleResult
 from flexpredict.training.recipe_parser import make_recipe, merge
 
 _RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)}
 
 
 @dataclasses.dataclass(frozen=True)
-class AblateResult(CommandResult):
-    """What was done.
+class AblateResult(SimpleResult):
+    """What was done. Plan, tables and figures are shown when they are made.
 
     Args:
         out: the folder of runs, tables and figures.
-        finished: whether all runs are done; if not, the same call goes on.
+        finished: whether all is done that was asked for; if not, the same call goes on.
         dry_run: whether the plan was only shown.
     """
 
     out: Path
     finished: bool
     dry_run: bool = False
-
-    @property
-    def interrupted(self) -> bool:
-        return not (self.finished or self.dry_run)
-
-    def tables(self) -> list[tuple[str, Table]]:
-        return []  # plan, tables and figures are shown when they are made
-
-    def table(self) -> Table:
-        return facts_table({name: str(value) for name, value in self.to_dict().items()})
 
     def to_dict(self) -> dict[str, Any]:
         return {"out": str(self.out), "finished": self.finished, "dry_run": self.dry_run}
@@ -89,7 +77,7 @@ def ablate(given: dict[str, Any]) -> AblateResult:
         ),
         dry_run=asked.dry_run,
     )
-    return AblateResult(Path(asked.out), done, asked.dry_run)
+    return AblateResult(Path(asked.out), done or asked.dry_run, asked.dry_run)
 
 
 def _at_demo_size(asked: AblationSettings, fields: dict[str, Any]) -> bool:

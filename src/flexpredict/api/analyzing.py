@@ -9,7 +9,7 @@ from rich.text import Text
 
 from flexpredict.errors import UserError
 from flexpredict.settings.run import Names
-from flexpredict.showing import CommandResult
+from flexpredict.showing import SimpleResult
 
 if TYPE_CHECKING:
     from flexpredict.studies.analyses.output import Analysis
@@ -29,7 +29,7 @@ _USED_BY: dict[str, tuple[Figure, ...]] = {
 
 
 @dataclass(frozen=True)
-class AnalyzeResult(CommandResult):
+class AnalyzeResult(SimpleResult):
     """A figure, its data, and what is to be seen in words."""
 
     analysis: "Analysis"
@@ -46,12 +46,8 @@ class AnalyzeResult(CommandResult):
             table.add_row(*(Text(cell) for cell in row.values()))
         return table
 
-    def tables(self) -> list[tuple[str, Table]]:
-        return [("", self.table())] if self.analysis.table else []
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return self.analysis.lines
+    def tables(self) -> list[tuple[str, Table | None]]:
+        return [("", self.table() if self.analysis.table else None), ("\n".join(self.analysis.lines), None)]
 
     def to_dict(self) -> dict[str, Any]:
         made = self.analysis

@@ -9,17 +9,14 @@ from rich.table import Table
 
 from flexpredict.demo.recipe import SEEDS, STEPS
 from flexpredict.errors import UserError
-from flexpredict.showing import CommandResult, numbers_table
+from flexpredict.showing import SimpleResult, numbers_table
 
 
 @dataclass(frozen=True)
-class DemoResult(CommandResult):
-    """What the demo measured, as results.json holds it."""
+class DemoResult(SimpleResult):
+    """What the demo measured, as results.json holds it. The demo prints its own table, with explanations."""
 
     results: dict[str, Any]
-
-    def tables(self) -> list[tuple[str, Table]]:
-        return []  # the demo prints its own, with explanations
 
     def table(self) -> Table:
         """Means over the seeds, in percent."""

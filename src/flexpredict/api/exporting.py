@@ -8,14 +8,14 @@ from rich.table import Table
 
 from flexpredict.features.arguments import EncoderLike, SizeLike, Which
 from flexpredict.settings.extraction import one_image_size
-from flexpredict.showing import CommandResult, facts_table
+from flexpredict.showing import SimpleResult
 
 if TYPE_CHECKING:
     from flexpredict.exports import Exported
 
 
 @dataclass(frozen=True)
-class ExportResult(CommandResult):
+class ExportResult(SimpleResult):
     """An export.
 
     Args:
@@ -28,23 +28,18 @@ class ExportResult(CommandResult):
     def files(self) -> list[Path]:
         return [self.exported.out, self.exported.card]
 
-    def tables(self) -> list[tuple[str, Table]]:
-        return []  # a line of code must not be broken into the cell of a table
-
-    @property
-    def lines(self) -> list[str]:
+    def tables(self) -> list[tuple[str, Table | None]]:
+        """As text: a line of code must not be broken to fit into a table."""
         made = self.exported
         others = made.measured.of_other_weights
         left_out = f"; {others} of the same name were measured on other weights and left out" if others else ""
-        return [
+        lines = [
             f"Results in the card: {len(made.measured.results)}{left_out}",
             *made.notes,
             f"Largest difference to the original: {made.difference}",
             f"Load it: {made.load}",
         ]
-
-    def table(self) -> Table:
-        return facts_table({name: str(value) for name, value in self.to_dict().items()})
+        return [("\n".join(lines), None)]
 
     def to_dict(self) -> dict[str, Any]:
         made = self.exported

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from flexpredict.showing import CommandResult, facts_table
+from flexpredict.showing import SimpleResult
 
 
 @dataclass(frozen=True)
-class ReportResult(CommandResult):
+class ReportResult(SimpleResult):
     """The page that was written."""
 
     page: Path
@@ -18,12 +16,6 @@ class ReportResult(CommandResult):
     @property
     def files(self) -> list[Path]:
         return [self.page]
-
-    def tables(self) -> list[tuple[str, Table]]:
-        return []
-
-    def table(self) -> Table:
-        return facts_table({"page": str(self.page)})
 
     def to_dict(self) -> dict[str, Any]:
         return {"page": str(self.page)}

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.showing import CommandResult
+from flexpredict.showing import SimpleResult
 
 if TYPE_CHECKING:
     from flexpredict.encoders.image_encoder import ImageEncoder
@@ -17,7 +17,7 @@ _SHOWN = {"epoch": "epochs", "loss": "loss", "knn_accuracy": "k-NN accuracy"}
 
 
 @dataclass(frozen=True)
-class Run(CommandResult):
+class Run(SimpleResult):
     """A run of pre-training.
 
     Args:
@@ -46,13 +46,12 @@ class Run(CommandResult):
         return self.path / "report.html"
 
     @property
-    def interrupted(self) -> bool:
-        return not self.finished
-
-    @property
     def files(self) -> list[Path]:
         folder = RunFolder(self.path)
         return [path for path in (folder.encoder, folder.best_encoder, self.report) if path.is_file()]
+
+    def tables(self) -> list[tuple[str, Table | None]]:
+        return [("", self.table())]
 
     def table(self) -> Table:
         """How far it came, and the last values of what matters most."""

@@ -30,12 +30,12 @@ class Augmentation:
     def __post_init__(self) -> None:
         for name in ("flip", "blur", "grayscale"):
             if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name} is a probability, but it is {getattr(self, name)}; use 0 to 1.")
+                raise UserError(f"augmentation.{name}={getattr(self, name)} is not a probability. Use 0 to 1.")
         for name, most in (("crop_scale", 1.0), ("crop_aspect", math.inf), ("blur_sigma", math.inf)):
             limits = getattr(self, name)
             if limits is not None and not 0 < limits[0] <= limits[1] <= most:
                 raise UserError(
-                    f"{name} is {limits}, which is not a range: give (smallest, largest), both above 0"
+                    f"augmentation.{name}={limits} is not a range: give (smallest, largest), both above 0"
                     + (f" and at most {most:g}." if most < math.inf else ".")
                 )
 

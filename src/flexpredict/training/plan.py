@@ -130,7 +130,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         )
     if hold is not None and hold < warmup:
         raise UserError(
-            f"optimizer.hold_from_epoch is {hold:g}, within the warm-up of {warmup:g} epochs. Hold later, or shorten "
+            f"optimizer.hold_from_epoch={hold:g} is within the warm-up of {warmup:g} epochs. Hold later, or shorten "
             "optimizer.warmup_epochs."
         )
 
