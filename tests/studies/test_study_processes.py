@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_study import asked, in_process, recording  # noqa: F401 (a fixture)
+from small_study import asked, recording
 
 from flexpredict.errors import UserError
 from flexpredict.studies.ablations import costs, processes
