@@ -1,11 +1,15 @@
 """Runs of studies in the process of the test."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flexpredict.commands import ablate_task
-from flexpredict.studies.ablations import ablating, processes
+from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.evaluation.probe import Probing
+from flexpredict.evaluation.results import Result
+from flexpredict.studies.ablations import ablating, measuring, processes
 from flexpredict.studies.ablations.costs import Costs
 from flexpredict.studies.ablations.processes import Task
 
@@ -41,3 +45,22 @@ def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setattr(processes, "begin", begin)
     return begun
+
+
+@pytest.fixture
+def quick_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that depend on the weights and nothing else, in no time."""
+
+    def result(encoder: FrozenEncoder, names: list[str]) -> Result:
+        value = int(encoder.fingerprint()[:6], 16) / 16**6
+        return Result("quick", encoder.what, "", {name: 10 * place + value for place, name in enumerate(names)}, {})
+
+    def probe(encoder: FrozenEncoder, train: Any, test: Any, how: Any, probing: Probing, **named: Any) -> Result:
+        shares = [f"linear, {100 * share:g} % labels" for share in probing.labels or ()]
+        return result(encoder, [*shares, f"{probing.neighbours}-NN"])
+
+    def location(encoder: FrozenEncoder, *given: Any, **named: Any) -> Result:
+        return result(encoder, list(measuring.LOCATION))
+
+    monkeypatch.setattr(measuring, "probe", probe)
+    monkeypatch.setattr(measuring, "evaluate_location", location)

@@ -35,6 +35,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.usefixtures("quick_measures")
 def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[str]) -> None:
     console = recording()
     assert ablate(asked(tmp_path, "table6", measuring=Measuring((0.5, 1.0), subsets=1, images=30)), console=console)
@@ -74,6 +75,7 @@ def test_location_is_measured_as_evaluate_location_does_and_nothing_stays_in_the
     assert numbers["lost, 1 patch"] == alone["accuracy lost, 1 patch"]
 
 
+@pytest.mark.usefixtures("quick_measures")
 def test_validation_images_are_measured_and_named(tmp_path: Path, in_process: list[str]) -> None:
     console = recording()
     small = base(data="scenes:160,size=32", epochs=0.1)
@@ -87,9 +89,8 @@ def test_validation_images_are_measured_and_named(tmp_path: Path, in_process: li
     assert data["images"] == 120
 
 
-def test_what_is_done_is_not_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: list[str]
-) -> None:
+@pytest.mark.usefixtures("quick_measures")
+def test_what_is_done_is_not_done_again(tmp_path: Path, in_process: list[str]) -> None:
     ablate(asked(tmp_path, "table6", seeds=1), console=recording())
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*.safetensors")}
     in_process.clear()
@@ -106,6 +107,7 @@ def test_what_is_done_is_not_done_again(
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
+@pytest.mark.usefixtures("quick_measures")
 def test_other_measures_of_the_same_runs_are_taken_without_training(tmp_path: Path, in_process: list[str]) -> None:
     request = asked(tmp_path, "lr", seeds=1, choices=Choices(levels=(1e-3, 2e-3)))
     ablate(request, console=recording())
