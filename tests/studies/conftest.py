@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flexpredict.encoders.frozen import FrozenEncoder
 
 from flexpredict.commands import ablate_task
-from flexpredict.encoders.frozen import FrozenEncoder
 from flexpredict.evaluation.probe import Probing
 from flexpredict.evaluation.results import Result
 from flexpredict.studies.ablations import ablating, measuring, processes
