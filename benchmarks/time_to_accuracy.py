@@ -63,14 +63,14 @@ class Point:
 def contenders(ours: Recipe) -> dict[str, Recipe]:
     """Recipes with the encoder, batch and images of ours."""
     sincos = Positions("sincos")
-    others = dataclasses.replace(ours, positions=sincos, targets=Targets(), masking=Masking())
+    others = dataclasses.replace(ours, positions=sincos, targets=Targets(), masking=Masking(), scale="published")
     published = dataclasses.replace(others, method="ijepa", optimizer=Optimizer(), augmentation="ijepa")
-    mae = dataclasses.replace(ours.optimizer, betas=(0.9, 0.95), weight_decay=0.05, final_weight_decay=0.05)
+    mae = Optimizer(betas=(0.9, 0.95), weight_decay=0.05, final_weight_decay=0.05)
     return {
         PUBLISHED: published,
         OURS: ours,
         "MAE": dataclasses.replace(others, method="mae", optimizer=mae),
-        "data2vec": dataclasses.replace(others, method="data2vec", predictor=PredictorSize()),
+        "data2vec": dataclasses.replace(others, method="data2vec", predictor=PredictorSize(), optimizer=Optimizer()),
     }
 
 
