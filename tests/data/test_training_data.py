@@ -229,7 +229,7 @@ def test_a_stream_of_unknown_length_needs_to_be_told_its_epoch(data: dict[str, A
     with pytest.raises(UserError, match=r"is not known before.*epoch_size="):
         pretrain(data["stream"], tmp_path / "run", **how)
     assert pretrain(data["stream"], tmp_path / "run", **how | {"epoch_size": 12}).steps == 4
-    with pytest.raises(UserError, match=r"--probe_every .*is a stream.*flexpredict pack"):
+    with pytest.raises(UserError, match=r"probe_every=1 .*is a stream.*flexpredict pack"):
         pretrain(data["stream"], tmp_path / "probe", **how | {"epoch_size": 12, "probe_every": 1})
 
 

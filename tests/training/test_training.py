@@ -196,7 +196,7 @@ def test_overwriting_replaces_the_run(pictures: str, tmp_path: Path) -> None:
     ("change", "name"),
     [
         ({"model": "vit_small_patch16_224"}, "model"),
-        ({"positions": {"kind": "sincos"}}, "positions"),
+        ({"positions": {"noise_std": 0.5}}, "positions"),
         ({"epochs": 9}, "epochs"),
         ({"seed": 3}, "seed"),
     ],
