@@ -64,11 +64,11 @@ def _estimate(
     console: Console, asked: Ablation, agenda: Agenda, pending: list[Work], at_a_time: int, stop: Stop
 ) -> bool:
     with console.status("Trying out a few steps …"):
-        trial = _task(asked, agenda, pending[0])
-        costs = find_costs([work.run for work in agenda.work.values()], trial, stop)
+        runs = [work.run for work in pending]
+        costs = find_costs(runs, _task(asked, agenda, pending[0]), stop)
     if costs is None:
         return False
-    words = in_words([work.run for work in pending], costs, at_a_time)
+    words = in_words(runs, costs, at_a_time)
     console.print(f"{len(pending)} of {len(agenda.work)} runs to do: {words}", highlight=False)
     return True
 
