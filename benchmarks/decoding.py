@@ -32,9 +32,9 @@ from rich import box
 from rich.table import Table
 from torch import Tensor
 
-from flexpredict.data.augmentation import Crops, blur_and_grey, draw_crops
+from flexpredict.data.augmentation import Crops, blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import decode, upright
-from flexpredict.data.pixels import MEAN, STD, normalise
+from flexpredict.data.pixels import MEAN, STD, normalize
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.torchvision_repair import repair
@@ -104,7 +104,7 @@ def processor_seconds(contenders: Sequence[Contender], seconds: float) -> list[l
 
 def ours(files: Sequence[str], number: int) -> Tensor:
     crops = drawn(len(files), number)
-    return normalise(blur_and_grey(cropped(files, crops), crops))
+    return normalize(blur_and_grayscale(cropped(files, crops), crops))
 
 
 def torchvision_on(files: Sequence[str]) -> Contender:

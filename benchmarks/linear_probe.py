@@ -20,7 +20,7 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from flexpredict.evaluation.linear import fit_logistic
+from flexpredict.evaluation.logistic import fit_logistic
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 

@@ -24,16 +24,17 @@ from flexpredict import pretraining
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.parts import Part, named_part
-from flexpredict.encoders.frozen import ViTEncoder
-from flexpredict.evaluation.probe import Probing, probe
-from flexpredict.features.extraction import Extraction
+from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.evaluation.probing import run_probe
 from flexpredict.files import write_text_atomically
 from flexpredict.model.encoder import Encoder
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.extraction import Extraction
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.optimizer import Optimizer
 from flexpredict.settings.positions import Positions
+from flexpredict.settings.probing import Probing
 from flexpredict.settings.recipe import PredictorSize, Recipe
 from flexpredict.settings.targets import Targets
 from flexpredict.studies.analyses.opening import open_model
@@ -62,14 +63,14 @@ class Point:
 def contenders(ours: Recipe) -> dict[str, Recipe]:
     """Recipes with the encoder, batch and images of ours."""
     sincos = Positions("sincos")
-    others = dataclasses.replace(ours, positions=sincos, targets=Targets(), masking=Masking())
+    others = dataclasses.replace(ours, positions=sincos, targets=Targets(), masking=Masking(), scale="published")
     published = dataclasses.replace(others, method="ijepa", optimizer=Optimizer(), augmentation="ijepa")
-    mae = dataclasses.replace(ours.optimizer, betas=(0.9, 0.95), weight_decay=0.05, final_weight_decay=0.05)
+    mae = Optimizer(betas=(0.9, 0.95), weight_decay=0.05, final_weight_decay=0.05)
     return {
         PUBLISHED: published,
         OURS: ours,
         "MAE": dataclasses.replace(others, method="mae", optimizer=mae),
-        "data2vec": dataclasses.replace(others, method="data2vec", predictor=PredictorSize()),
+        "data2vec": dataclasses.replace(others, method="data2vec", predictor=PredictorSize(), optimizer=Optimizer()),
     }
 
 
@@ -149,7 +150,7 @@ def minutes_until(folder: RunFolder, step: int, batch: int) -> float:
 def measure(encoder: Encoder, train: ImageSource, test: ImageSource) -> tuple[float, float]:
     """Linear probe with all labels, and k-NN, in per cent."""
     frozen = ViTEncoder(encoder.eval(), "checkpoint", "target encoder")
-    numbers = probe(frozen, train, test, Extraction(), Probing(labels=(1.0,))).numbers
+    numbers = run_probe(frozen, train, test, Extraction(), Probing(labels=(1.0,))).numbers
     return numbers[LINEAR], numbers[KNN]
 
 

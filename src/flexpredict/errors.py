@@ -1,7 +1,7 @@
 """What a person did wrong, said so that they can mend it."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
@@ -24,3 +24,14 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
     if not near:
         return ""
     return " Did you mean " + " or ".join(f"'{name}'" for name in near) + "?"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like this one, if any is."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+
+
+def some_of(names: Sequence[object], most: int = 3) -> str:
+    """The first few names, and how many more there are: "a, b, c and 7 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more

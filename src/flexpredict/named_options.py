@@ -12,7 +12,7 @@ def split_options(name: str, known: Collection[str]) -> tuple[str, dict[str, str
 
     known: the options there are.
     """
-    rest, options = name, {}
+    rest, options = name, dict[str, str]()
     while not os.path.exists(os.path.expanduser(rest)):  # noqa: PTH110, PTH111 (Path.exists raises for a long name)
         found = re.fullmatch(r"(.*),(\w+)=([^,]*)", rest, re.DOTALL)
         if found is None:

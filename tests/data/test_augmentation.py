@@ -1,4 +1,4 @@
-"""Crops, resizing, blur and greyscale against PIL, torchvision and plain formulas."""
+"""Crops, resizing, blur and grayscale against PIL, torchvision and plain formulas."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from flexpredict.data.augmentation import Crops, blur_and_grey, crop_arrays, draw_crops
+from flexpredict.data.augmentation import Crops, blur_and_grayscale, crop_arrays, draw_crops
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, uniform
 from flexpredict.settings.augmentation import PRESETS, Augmentation
@@ -69,8 +69,8 @@ def test_the_crop_of_a_sample_does_not_depend_on_the_batch_it_is_in() -> None:
     whole = draw_crops(PRESETS["stop"], keys(100))
     part = draw_crops(PRESETS["stop"], keys(3, first=41))
     images = pictures(100, 40, 60)
-    expected = blur_and_grey(crop_arrays(images, whole, (32, 32)), whole)
-    assert torch.equal(blur_and_grey(crop_arrays(images[41:44], part, (32, 32)), part), expected[41:44])
+    expected = blur_and_grayscale(crop_arrays(images, whole, (32, 32)), whole)
+    assert torch.equal(blur_and_grayscale(crop_arrays(images[41:44], part, (32, 32)), part), expected[41:44])
 
 
 def test_asking_for_blur_leaves_the_crops_where_they_were() -> None:
@@ -102,8 +102,8 @@ def test_without_augmentation_the_largest_centred_box_is_taken(
 
 
 def test_probabilities_are_those_asked_for() -> None:
-    crops = draw_crops(Augmentation(flip=0.5, blur=0.3, blur_sigma=(0.5, 1.5), greyscale=0.2), keys(20_000))
-    for happens, probability in ((crops.flip, 0.5), (crops.blur_sigma > 0, 0.3), (crops.greyscale, 0.2)):
+    crops = draw_crops(Augmentation(flip=0.5, blur=0.3, blur_sigma=(0.5, 1.5), grayscale=0.2), keys(20_000))
+    for happens, probability in ((crops.flip, 0.5), (crops.blur_sigma > 0, 0.3), (crops.grayscale, 0.2)):
         assert abs(happens.mean() - probability) < 4 * math.sqrt(probability * (1 - probability) / 20_000)
     sigmas = crops.blur_sigma[crops.blur_sigma > 0]
     assert 0.5 <= sigmas.min() < 0.51 and 1.49 < sigmas.max() <= 1.5 and abs(sigmas.mean() - 1.0) < 0.02
@@ -145,7 +145,7 @@ def every(count: int, **changes: np.ndarray) -> Crops:
 def test_blur_is_a_gaussian_of_the_asked_width_for_each_image() -> None:
     sigmas = np.array([0.0, 0.1, 0.7, 1.3, 2.0])
     images = pictures(5, 30, 41).permute(0, 3, 1, 2).contiguous()
-    ours = blur_and_grey(images.clone(), every(5, blur_sigma=sigmas))
+    ours = blur_and_grayscale(images.clone(), every(5, blur_sigma=sigmas))
     assert torch.equal(ours[:2], images[:2])
     for image, sigma, result in zip(images[2:].double(), sigmas[2:], ours[2:], strict=True):
         radius = math.ceil(3 * sigma)
@@ -158,13 +158,13 @@ def test_blur_is_a_gaussian_of_the_asked_width_for_each_image() -> None:
 
 def test_blur_works_on_images_smaller_than_its_kernel() -> None:
     flat = torch.full((2, 3, 4, 3), 200, dtype=torch.uint8)
-    assert torch.equal(blur_and_grey(flat.clone(), every(2, blur_sigma=np.array([2.0, 0.4]))), flat)
+    assert torch.equal(blur_and_grayscale(flat.clone(), every(2, blur_sigma=np.array([2.0, 0.4]))), flat)
 
 
-def test_greyscale_is_that_of_pil() -> None:
+def test_grayscale_is_that_of_pil() -> None:
     images = pictures(3, 20, 20)
     planes = images.permute(0, 3, 1, 2).contiguous()
-    ours = blur_and_grey(planes.clone(), every(3, greyscale=np.array([True, False, True])))
+    ours = blur_and_grayscale(planes.clone(), every(3, grayscale=np.array([True, False, True])))
     assert torch.equal(ours[1], planes[1])
     for row in (0, 2):
         theirs = torch.from_numpy(np.array(Image.fromarray(images[row].numpy()).convert("L")))
@@ -175,7 +175,7 @@ def test_greyscale_is_that_of_pil() -> None:
     ("field", "value"),
     [
         ("flip", 1.5),
-        ("greyscale", -0.1),
+        ("grayscale", -0.1),
         ("crop_scale", (0.5, 0.2)),
         ("crop_scale", (0.5, 1.2)),
         ("blur_sigma", (0, 1)),

@@ -101,7 +101,10 @@ def test_sizes_are_those_of_evenly_spaced_upright_images(tmp_path: Path) -> None
     ("make", "said"),
     [
         (lambda folder: str(folder / "misssing"), r"no folder.*Did you mean 'missing_letter'"),
+        (lambda folder: str(folder / "text"), r"no folder.*Did you mean 'texts'\?"),  # and not text.sh
         (lambda folder: "", "no folder ''"),
+        (lambda folder: f"stream:{folder}", "stream: is for shards.* is a folder of image files.*Leave stream: out"),
+        (lambda folder: "stream:scenes:10", "stream: is for shards.* scenes:10 are drawn in memory"),
         (lambda folder: str(folder / "missing_letter"), "no images in .*or below"),
         (lambda folder: str(folder / "texts"), r"no images in .*1 \.txt"),
         (lambda folder: str(folder / "texts/a.txt"), "is a file.*Give the folder"),
@@ -126,6 +129,7 @@ def test_sizes_are_those_of_evenly_spaced_upright_images(tmp_path: Path) -> None
 def test_what_cannot_be_opened_says_why(tmp_path: Path, make: Callable[[Path], str], said: str) -> None:
     (tmp_path / "missing_letter").mkdir()
     (tmp_path / "texts").mkdir()
+    (tmp_path / "text.sh").touch()
     (tmp_path / "texts/a.txt").write_text("text")
     (tmp_path / "broken").mkdir()
     for index in range(3):

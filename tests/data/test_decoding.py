@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import struct
+import subprocess
 import sys
 import warnings
 import zlib
@@ -194,7 +195,7 @@ def test_transparent_edges_do_not_take_on_the_hidden_colour() -> None:
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF", "PPM"])
-def test_sixteen_bit_greyscale_is_scaled_from_its_full_range(format: str) -> None:
+def test_sixteen_bit_grayscale_is_scaled_from_its_full_range(format: str) -> None:
     ramp = np.linspace(0, 65535, 256).reshape(16, 16).astype(np.uint16)
     result = read(encode(Image.fromarray(ramp), format), (16, 16))
     assert np.array_equal(result, np.repeat(np.round(ramp / 257)[..., None], 3, axis=2))
@@ -364,6 +365,36 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
             function()
         kept.append(caught.value)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+_THREADS = """
+import io, os, sys
+from concurrent.futures import ThreadPoolExecutor
+from PIL import Image
+from flexpredict.data.decoding import UnreadableImage, decode
+
+sys.setswitchinterval(1e-6)
+file = io.BytesIO()
+Image.new("RGB", (256, 256)).save(file, "TIFF", compression="tiff_lzw")
+whole = file.getvalue()
+damaged = whole[:20] + b"\\xff" * 100 + whole[120:]  # libtiff would print a line for each
+
+def read(content):
+    try:
+        return decode(content, "it", (8, 8), lambda height, width: (0, 0, width, height)).shape
+    except UnreadableImage:
+        return None
+
+with ThreadPoolExecutor(8) as pool:
+    outcomes = set(pool.map(read, [whole, damaged] * 1000))
+assert outcomes == {(3, 8, 8), None}, outcomes
+os.write(2, b"alive")
+"""
+
+
+def test_threads_that_decode_tiffs_leave_the_terminal_alone() -> None:
+    finished = subprocess.run([sys.executable, "-c", _THREADS], capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (0, "alive")
 
 
 def test_the_failure_can_be_sent_to_another_process() -> None:

@@ -17,10 +17,8 @@ from flexpredict.errors import UserError
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
+def any_listing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "_WORTH_KEEPING", 1)
-    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.loader import Batch, evaluation_batches, sample_order, training_batches
-from flexpredict.data.now_reading import now_reading
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_images
+from flexpredict.data.workers import set_current_image
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, shuffled, stream_key, uniform
 from flexpredict.settings.augmentation import PRESETS
@@ -189,21 +188,20 @@ def test_each_step_has_one_of_the_sizes_on_every_rank(arrays: ArraySource) -> No
     assert {size: shapes.count(size) > 6 for size in sizes} == dict.fromkeys(sizes, True)
 
 
-@dataclass
 class Deadly(ArraySource):
     """Kills whoever reads image 5, as a crash in a decoder would."""
 
     def read(self, indices: Tensor, crops: Crops, image_size: tuple[int, int]) -> tuple[Tensor, dict[int, Any]]:
         for index in indices.tolist():
-            now_reading(f"image {index}")
+            set_current_image(f"image {index}")
             if index == 5:
                 os.kill(os.getpid(), signal.SIGKILL)
-        now_reading("")
+        set_current_image("")
         return super().read(indices, crops, image_size)
 
 
 def test_a_worker_that_dies_is_reported_with_the_image_it_was_reading(arrays: ArraySource) -> None:
-    with pytest.raises(UserError, match=r"died .*while it was reading image 5\. .*--resume"):
+    with pytest.raises(UserError, match=r"died .*while it was reading image 5\. .*resume the run"):
         stream(Deadly("deadly", arrays.images), workers=2)
 
 

@@ -163,7 +163,7 @@ def test_sizes_are_those_of_the_first_images() -> None:
 
 
 def test_memory_is_bounded_by_bytes_as_well_as_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flexpredict.data import streams
+    from flexpredict.data.sources import streams
 
     read = 0
 

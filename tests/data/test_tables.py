@@ -1,11 +1,13 @@
 """Tables of images in parquet files, as the Hugging Face library writes them, and its own saved data sets."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,20 +16,16 @@ from pictures import CLASSES, number_in, numbers_in, picture, png, records_of
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources import tables as table_module
 from flexpredict.data.sources.hub import HubSource
 from flexpredict.data.sources.opening import ImageSource, is_stream, open_images, open_source
 from flexpredict.data.sources.streams import Record
 from flexpredict.data.sources.tables import TableSource
 from flexpredict.errors import UserError
+from flexpredict.hub_connection import hub_is_reachable
 from flexpredict.settings.augmentation import PRESETS
 
 FEATURES = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def dataset(numbers: range) -> datasets.Dataset:
@@ -169,6 +167,11 @@ def test_a_file_that_is_no_table_is_left_out_and_reported(tables: Path) -> None:
         ({"image": [b"x"]}, ",image=imgae", "no column 'imgae'.*Did you mean 'image'"),
         ({"image": [b"x"]}, ",label=klass", "no column 'klass'.*,label=COLUMN"),
         ({"image": [b"x"]}, ",lable=klass", "'lable' in .* is not an option.*Did you mean 'label'"),
+        (
+            {"image": [b"x"], "size": [3]},
+            ",image=size",
+            "no images in its column 'size'.*columns are image, size",
+        ),
         ({"image": [b"x"]}, "", "1 were tried and none could be read.*row 0: not an image"),
     ],
 )
@@ -176,6 +179,48 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, columns: dict[str, Any],
     name = plain_table(tmp_path / "t.parquet", columns)
     with pytest.raises(UserError, match=said):
         open_images(name + options)
+
+
+def test_the_footer_of_a_table_is_read_once_and_not_at_all_once_it_is_unpacked(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(tables)
+    footers: list[str] = []
+    original = table_module.ParquetFile
+
+    def parquet_file(path: str, **options: Any) -> pq.ParquetFile:
+        footers.extend([] if "metadata" in options else [path])
+        return original(path, **options)
+
+    monkeypatch.setattr(table_module, "ParquetFile", parquet_file)
+    open_source(str(tables))
+    assert len(footers) == len(set(footers)) == 2
+    open_source(str(tables))
+    assert len(footers) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers", "classes"),
+    [
+        (["dog", "cat", None, "dog"], [1, 0, -1, 1], ("cat", "dog")),
+        ([3, 0, -1, None], [3, 0, -1, -1], ("0", "1", "2", "3")),
+        ([3, 10**9, 0, 1], [3, -1, 0, 1], ("0", "1", "2", "3")),
+        ([True, False, False, None], [1, 0, 0, -1], ("0", "1")),
+        ([0.5, 1.0, 2.0, None], None, None),
+        ([[1], [2], [], None], None, None),
+        ([None, None, None, None], None, None),
+    ],
+)
+def test_labels_are_numbered_alike_in_tables_and_in_saved_data_sets(
+    tmp_path: Path, labels: list[Any], numbers: list[int] | None, classes: tuple[str, ...] | None
+) -> None:
+    columns = {"image": [png(number) for number in range(4)], "label": labels}
+    datasets.Dataset.from_dict(columns).save_to_disk(tmp_path / "saved")
+    for name in (plain_table(tmp_path / "t.parquet", columns), str(tmp_path / "saved")):
+        source = open_source(name)
+        assert numbers_in(source) == [0, 1, 2, 3]
+        assert source.classes == classes
+        assert (None if source.labels is None else source.labels.tolist()) == numbers
 
 
 def test_a_full_disk_is_foreseen(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +286,20 @@ def test_a_data_set_that_is_not_there_says_so(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"hf://nobody/nothing .*could not be opened.*Check the name"):
         open_images("hf://nobody/nothing:train")
+
+
+@pytest.mark.parametrize("name", ["hf://nobody/nothing", "stream:hf://nobody/nothing:train"])
+def test_a_hub_that_is_out_of_reach_is_noticed_within_seconds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    hub_is_reachable.cache_clear()
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"hf://nobody/nothing.* the Hugging Face hub cannot be reached.* network"):
+        open_images(name)
+    assert time.monotonic() - started < 10
+    hub_is_reachable.cache_clear()
 
 
 def test_splits_are_told_by_the_names_of_folders_as_well_and_never_mixed(tmp_path: Path) -> None:

@@ -18,15 +18,15 @@ import torch
 import yaml
 from hostile.corpus import write_corpus
 from pictures import CLASSES, picture, png, write_shards
+from ranks import OPTIONS, two_ranks
 from safetensors.torch import load_file
-from test_two_ranks import OPTIONS, torchrun
 from tiny import RECIPE
 
+from flexpredict import pretrain
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
-from flexpredict.pretraining import pretrain
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.progress import TrainingProgress
 
@@ -34,11 +34,6 @@ COUNT = 30
 SHORT = RECIPE | {"epochs": 2, "epoch_size": COUNT, "batch_size": 6, "image_size": 32, "checkpoint_every": 100}
 SOURCES = ["folder", "shards", "tables", "saved", "scenes", "joined"]
 STREAMS = ["stream", "streamed tables"]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +153,7 @@ def test_too_many_broken_images_stop_the_run_and_it_can_be_told_to_go_on(tmp_pat
         (folder / f"{number:02}.png").write_bytes(b"broken" if number in (3, 17, 29) else png(number))
     how = SHORT | {"workers": workers, "epoch_size": None}
     with pytest.raises(
-        UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*--resume --max_skipped 0\.2"
+        UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*resume=True and max_skipped=0\.2"
     ):
         pretrain(str(folder), tmp_path / "run", **how)
     assert len(skipped(tmp_path / "run")) == 3
@@ -220,7 +215,7 @@ def test_several_resolutions_and_shapes_are_trained_at_once(data: dict[str, Any]
     for kind in ("stochastic", "learned"):
         how = SHORT | {"image_size": "32,24x40,16x32", "positions": {"kind": kind}, "epochs": 4}
         assert pretrain(data["folder"], tmp_path / kind, **how).finished
-        encoder = load_encoder(tmp_path / kind)
+        encoder = read_encoder(tmp_path / kind).encoder
         assert encoder.grid == (8, 8)
         assert encoder(torch.zeros(1, 3, 24, 40)).shape == (1, 60, 24)
     config = yaml.safe_load((tmp_path / "learned" / "config.yaml").read_text())
@@ -249,7 +244,7 @@ def test_two_ranks_share_an_uneven_stream_and_list_what_is_broken_once(tmp_path:
     given += ["--devices", "2", "--max-skipped", "0.2", "--workers", "1", "--epochs", "5"]
     for data, extra in ((f"stream:{tmp_path}/shards", ["--epoch-size", "40"]), (str(tmp_path / "folder"), [])):
         out = tmp_path / f"run {len(extra)}"
-        done = torchrun("pretrain", "--data", data, "--out", str(out), *given, *extra)
+        done = two_ranks("pretrain", "--data", data, "--out", str(out), *given, *extra)
         assert done.returncode == 0, done.stderr
         assert (out / "encoder.safetensors").is_file()
     assert {Path(name).name for name in skipped(tmp_path / "run 0")} == {"03.png", "15.png"}
@@ -265,7 +260,7 @@ def test_a_rank_without_images_ends_both_in_words(tmp_path: Path) -> None:
             archive.addfile(info, io.BytesIO(b"broken"))
     given = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
     given += ["--devices", "2", "--max-skipped", "1", "--epochs", "5", "--epoch-size", "40", "--log-every", "4"]
-    done = torchrun("pretrain", "--data", f"stream:{tmp_path}/shards", "--out", str(tmp_path / "run"), *given)
+    done = two_ranks("pretrain", "--data", f"stream:{tmp_path}/shards", "--out", str(tmp_path / "run"), *given)
     assert done.returncode != 0
     assert done.stderr.count("none could be read; the last was") == 2, done.stderr
     assert "Connection closed" not in done.stderr and "UserError" not in done.stderr

@@ -10,28 +10,14 @@ import torch
 from PIL import Image
 
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.clevr import TASKS, Task, clevr_source, depth_bin, evaluate_clevr
-from flexpredict.evaluation.probe import Probing
-from flexpredict.model.encoder import build_encoder
+from flexpredict.evaluation.clevr import evaluate_clevr
+from flexpredict.evaluation.clevr_images import TASKS, ClevrTask, clevr_source, depth_bin
 from flexpredict.randomness import sample_keys, uniform
 
 MINI = Path(__file__).parents[3] / "shared" / "data" / "clevr_mini"
-QUICK = Probing(labels=(1.0,), neighbours=0, l2=0.1)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def encoder() -> ViTEncoder:
-    options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    return ViTEncoder(
-        build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one"
-    ).eval()
+QUICK: dict[str, Any] = {"l2": 0.1, "out": None, "accelerator": "cpu"}
 
 
 def vtab_distance(depths: list[float]) -> int:
@@ -102,7 +88,7 @@ def test_both_tasks_are_probed_and_the_second_reads_the_features_of_the_first(
     seen = []
     pooled = encoder.pooled
     monkeypatch.setattr(encoder, "pooled", lambda images, *more: seen.append(len(images)) or pooled(images, *more))
-    count, dist = evaluate_clevr(encoder, str(folder), probing=QUICK)
+    count, dist = evaluate_clevr(encoder, str(folder), **QUICK)
     assert (count.task, dist.task) == ("clevr count", "clevr dist")
     assert count.protocol["train"]["images"] == 60 and count.protocol["test"]["images"] == 20
     assert sum(seen) == 80
@@ -122,11 +108,13 @@ def test_both_tasks_are_probed_and_the_second_reads_the_features_of_the_first(
             "count",
             "names 1 images that .* for example none.png",
         ),
-        (lambda scenes: scenes[3]["objects"].clear(), "dist", "not a whole file of CLEVR scenes"),
+        (lambda scenes: scenes[3]["objects"].clear(), "dist", "not a complete file of CLEVR scenes"),
         (lambda scenes: scenes.clear(), "count", "has no scenes"),
     ],
 )
-def test_scenes_that_do_not_tell_the_label_are_refused(damage: Any, task: Task, message: str, tmp_path: Path) -> None:
+def test_scenes_that_do_not_tell_the_label_are_refused(
+    damage: Any, task: ClevrTask, message: str, tmp_path: Path
+) -> None:
     folder = write_clevr(tmp_path / "clevr", train=8, val=2)
     rewrite(folder, damage)
     with pytest.raises(UserError, match=f"CLEVR_train_scenes.json.*{message}"):
@@ -143,17 +131,17 @@ def test_a_damaged_file_and_another_folder_are_refused(tmp_path: Path) -> None:
     folder = write_clevr(tmp_path / "clevr", train=8, val=2)
     path = folder / "scenes" / "CLEVR_val_scenes.json"
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(UserError, match=r"CLEVR_val_scenes.json is not a whole file of CLEVR scenes \(JSON"):
+    with pytest.raises(UserError, match=r"CLEVR_val_scenes.json is not a complete file of CLEVR scenes \(JSON"):
         clevr_source(str(folder), "test", "count")
     path.write_text("[1, 2]")
-    with pytest.raises(UserError, match="not a whole file"):
+    with pytest.raises(UserError, match="not a complete file"):
         clevr_source(str(folder), "test", "count")
     with pytest.raises(UserError, match=r"is not CLEVR's folder: there is no .*Give the unpacked CLEVR_v1.0"):
         clevr_source(str(tmp_path), "train", "count")
 
 
 def test_the_built_in_scenes_stand_in_for_clevr(encoder: ViTEncoder) -> None:
-    results = evaluate_clevr(encoder, "scenes:100,size=32", probing=QUICK)
+    results = evaluate_clevr(encoder, "scenes:100,size=32", **QUICK)
     assert [result.protocol["test"]["images"] for result in results] == [20, 20]
     count, dist = (clevr_source("scenes:100,size=32", "train", task) for task in ("count", "dist"))
     drawn = draw_scenes(np.arange(100), size=32)
@@ -175,7 +163,7 @@ def test_parts_of_objects_are_not_counted_as_objects() -> None:
 
 @pytest.mark.skipif(not MINI.is_dir(), reason="no ../shared/data/clevr_mini")
 def test_renders_of_clevr_can_be_read_and_unknown_counts_are_refused(encoder: ViTEncoder) -> None:
-    (dist,) = evaluate_clevr(encoder, str(MINI), probing=QUICK, tasks=("dist",))
+    (dist,) = evaluate_clevr(encoder, str(MINI), **QUICK, tasks=["dist"])
     assert dist.protocol["test"]["images"] > 10
     with pytest.raises(UserError, match=r"classes of .*val have no image in .*train: \d+ objects"):
-        evaluate_clevr(encoder, str(MINI), probing=QUICK, tasks=("count",))
+        evaluate_clevr(encoder, str(MINI), **QUICK, tasks=("count",))

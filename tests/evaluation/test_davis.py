@@ -10,13 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from rich.console import Console
 from torch import Tensor, nn
 
 from flexpredict.data.scenes.scenes import draw_videos
-from flexpredict.encoders.frozen import FrozenEncoder, Layer
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
-from flexpredict.evaluation.davis import evaluate_davis, score_masks
+from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.davis.following import encoded_size, followed_masks
 from flexpredict.evaluation.davis.index_masks import PALETTE, VOID, read_mask, write_mask
 from flexpredict.evaluation.davis.label_maps import to_grid, to_mask
@@ -25,25 +24,24 @@ from flexpredict.evaluation.davis.videos import Video
 from flexpredict.evaluation.results import Result
 from flexpredict.randomness import normal, sample_keys, stream_key
 
-QUIET = Console(quiet=True)
 SIZE, FRAMES, NAMES = 48, 5, ("first", "second")
 
 
-class PatchColours(FrozenEncoder):
+class PatchColors(ImageEncoder):
     """Features of a patch are its pixels. Counts the frames it was shown, and breaks after so many."""
 
     def __init__(self, channels: int = 3, breaks_after: int | None = None) -> None:
-        super().__init__("colours", "the colours of patches", 48, 1, (4, 4), (SIZE, SIZE), "mean")
+        super().__init__("colors", "the colors of patches", 48, 1, (4, 4), (SIZE, SIZE), "mean")
         self.project = nn.Conv2d(channels, 48, 4, stride=4, bias=False)
         with torch.no_grad():
             self.project.weight.copy_(torch.eye(48).view(48, 3, 4, 4)[:, :channels])
         self.shown, self.breaks_after = 0, breaks_after
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
         self.shown += len(images)
         if self.breaks_after is not None and self.shown > self.breaks_after:
             raise KeyboardInterrupt
-        return [Layer(self.project(images).flatten(2).mT, None)]
+        return [Tokens(self.project(images).flatten(2).mT, None)]
 
 
 def unit_features(name: str, *shape: int) -> Tensor:
@@ -214,14 +212,18 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def evaluate(data: Path | str, out: Path, encoder: FrozenEncoder | None = None, **options: Any) -> Result:
+def evaluate(data: Path | str, out: Path, encoder: ImageEncoder | None = None, **options: Any) -> Result:
     options = {"height": SIZE, "overlays": "none", **options}
-    return evaluate_davis(encoder or PatchColours(), data, out, console=QUIET, **options)
+    return evaluate_davis(encoder or PatchColors(), data=data, out=out, accelerator="cpu", **options)
+
+
+def scored(masks: Path, data: Path | str, out: Path) -> Result:
+    return evaluate_davis(data=data, score_only=masks, out=out, accelerator="cpu")
 
 
 def test_a_tree_becomes_masks_scores_and_films(tree: Path, tmp_path: Path) -> None:
     result = evaluate(tree, tmp_path / "out", overlays="gif")
-    assert result.protocol["fingerprint"] == PatchColours().fingerprint()
+    assert result.protocol["fingerprint"] == PatchColors().fingerprint()
     for name in NAMES:
         masks = sorted((tmp_path / "out" / "masks" / name).iterdir())
         assert [mask.name for mask in masks] == [f"{number:05d}.png" for number in range(FRAMES)]
@@ -234,13 +236,13 @@ def test_a_tree_becomes_masks_scores_and_films(tree: Path, tmp_path: Path) -> No
     objects = (tmp_path / "out" / "scores.csv").read_text().splitlines()
     assert len(objects) == 1 + result.protocol["objects"]
     assert objects[0] == "object,J&F,J mean,J recall,J decay,F mean,F recall,F decay"
-    again = score_masks(tmp_path / "out" / "masks", tree, tmp_path / "scored", console=QUIET)
+    again = scored(tmp_path / "out" / "masks", tree, tmp_path / "scored")
     assert again.numbers == result.numbers
     assert (tmp_path / "scored" / "result.json").is_file()
 
 
 def test_masks_that_are_the_truth_score_100(tree: Path, tmp_path: Path) -> None:
-    result = score_masks(tree / "Annotations" / "480p", tree, tmp_path / "out", console=QUIET)
+    result = scored(tree / "Annotations" / "480p", tree, tmp_path / "out")
     assert result.numbers["J&F"] == 100
     assert result.numbers["J decay"] == 0
 
@@ -253,7 +255,7 @@ def test_an_object_that_moves_by_whole_patches_is_followed_without_a_fault() -> 
     frames, masks = ([np.roll(start, 4 * step, axis=1) for step in range(5)] for start in (picture, truth))
     video = Video("moving", (40, 72), [f"{step:05d}" for step in range(5)], frames, masks, (2, 5))
     # What comes in from the left was not seen before; with this radius it is not taken for the objects.
-    followed = list(followed_masks(PatchColours(), video, 40, Propagation(queue=2, radius=2, top_k=1)))
+    followed = list(followed_masks(PatchColors(), video, 40, Propagation(queue=2, radius=2, top_k=1)))
     np.testing.assert_array_equal(followed[0], truth)
     for mask, expected in zip(followed[1:], masks[1:], strict=True):
         np.testing.assert_array_equal(mask, to_mask(to_grid(expected, (2, 5), (10, 18)), (2, 5), (40, 72)))
@@ -263,7 +265,7 @@ def test_the_scenes_need_no_files(tmp_path: Path) -> None:
     result = evaluate("scenes:2,size=48,frames=4", tmp_path / "out")
     assert result.protocol["sequences"] == 2
     assert result.protocol["frames"] == 8
-    again = score_masks(tmp_path / "out" / "masks", "scenes:2,size=48,frames=4", tmp_path / "scored", console=QUIET)
+    again = scored(tmp_path / "out" / "masks", "scenes:2,size=48,frames=4", tmp_path / "scored")
     assert again.numbers == result.numbers
     with_parts = evaluate("scenes:2,size=48,frames=4,where=1", tmp_path / "parts")
     assert with_parts.data == "scenes:2,size=48,frames=4,where=1" and with_parts.numbers != result.numbers
@@ -281,20 +283,20 @@ def test_in_2016_all_objects_are_one(tree: Path, tmp_path: Path) -> None:
 def test_an_interrupted_evaluation_goes_on_where_it_was(tree: Path, tmp_path: Path) -> None:
     whole = evaluate(tree, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        evaluate(tree, tmp_path / "out", PatchColours(breaks_after=1 + FRAMES))  # one frame is shown to try it out
+        evaluate(tree, tmp_path / "out", PatchColors(breaks_after=1 + FRAMES))  # one frame is shown to try it out
     assert [folder.name for folder in (tmp_path / "out" / "masks").iterdir()] == ["first"]
-    encoder = PatchColours()
+    encoder = PatchColors()
     assert evaluate(tree, tmp_path / "out", encoder).numbers == whole.numbers
     assert encoder.shown == 1 + FRAMES
 
 
 def test_masks_of_other_settings_are_not_mixed_in(tree: Path, tmp_path: Path) -> None:
     evaluate(tree, tmp_path / "out")
-    with pytest.raises(UserError, match="radius was 12, is 3"):
+    with pytest.raises(UserError, match=r"radius=12 \(now 3\)"):
         evaluate(tree, tmp_path / "out", radius=3)
-    other = PatchColours()
+    other = PatchColors()
     nn.init.ones_(other.project.weight)
-    with pytest.raises(UserError, match="fingerprint was"):
+    with pytest.raises(UserError, match="begun with fingerprint="):
         evaluate(tree, tmp_path / "out", other)
     with pytest.raises(UserError, match=r"settings\.json"):
         (tmp_path / "out" / "settings.json").unlink()
@@ -305,7 +307,7 @@ def test_mp4_without_ffmpeg_is_refused_before_anything_is_done(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="--overlays gif"):
+    with pytest.raises(UserError, match="overlays=gif"):
         evaluate(tree, tmp_path / "out", overlays="mp4")
     assert not (tmp_path / "out").exists()
 
@@ -362,21 +364,21 @@ MASK, FRAME = "Annotations/480p/second/{}.png", "JPEGImages/480p/second/{}.jpg"
         (FRAME.format("00003"), lambda path: path.write_text("no image"), r"00003\.jpg"),
         (MASK.format("00000"), _truncate, r"00000\.png cannot be read"),
         (MASK.format("00000"), _only(0), "no object in the first mask of sequence second"),
-        (MASK.format("00000"), _only(255), "--year 2016"),
+        (MASK.format("00000"), _only(255), "year=2016"),
     ],
 )
 def test_a_faulty_tree_is_refused_before_any_frame_is_encoded(
     tree: Path, tmp_path: Path, what: str, damage: Callable[[Path], Any], message: str
 ) -> None:
     damage(tree / what)
-    encoder = PatchColours()
+    encoder = PatchColors()
     with pytest.raises(UserError, match=message):
         evaluate(tree, tmp_path / "out", encoder)
     assert encoder.shown == 0
     assert not (tmp_path / "out").exists()
 
 
-def test_a_greyscale_picture_is_not_taken_for_a_hundred_objects(tree: Path, tmp_path: Path) -> None:
+def test_a_grayscale_picture_is_not_taken_for_a_hundred_objects(tree: Path, tmp_path: Path) -> None:
     picture = np.arange(SIZE * (SIZE + 16), dtype=np.uint32).reshape(SIZE, SIZE + 16) % 250
     Image.fromarray(picture.astype(np.uint8)).save(tree / MASK.format("00000"))
     with pytest.raises(UserError, match="249 different numbers"):
@@ -407,9 +409,9 @@ def test_wrong_options_of_the_scenes_are_refused(options: str, message: str, tmp
         evaluate(f"scenes:{options}", tmp_path / "out")
 
 
-def test_an_encoder_that_cannot_take_colour_frames_is_refused(tree: Path, tmp_path: Path) -> None:
+def test_an_encoder_that_cannot_take_color_frames_is_refused(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="3 channels"):
-        evaluate(tree, tmp_path / "out", PatchColours(channels=1))
+        evaluate(tree, tmp_path / "out", PatchColors(channels=1))
     assert not (tmp_path / "out").exists()
 
 
@@ -430,7 +432,7 @@ def test_faulty_predictions_are_refused(
     shutil.copytree(tree / "Annotations" / "480p", masks)
     damage(masks / what)
     with pytest.raises(UserError, match=message):
-        score_masks(masks, tree, tmp_path / "out", console=QUIET)
+        scored(masks, tree, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -441,4 +443,4 @@ def test_predictions_need_neither_the_first_nor_the_last_mask_nor_frames(tree: P
     for name in NAMES:
         (masks / name / "00000.png").unlink()
         (masks / name / f"{FRAMES - 1:05d}.png").unlink()
-    assert score_masks(masks, tree, tmp_path / "out", console=QUIET).numbers["J&F"] == 100
+    assert scored(masks, tree, tmp_path / "out").numbers["J&F"] == 100

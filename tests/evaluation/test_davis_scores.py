@@ -9,11 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from rich.console import Console
 from scipy.ndimage import binary_dilation
 
 from flexpredict.evaluation.davis import contour_accuracy as contours
-from flexpredict.evaluation.davis import score_masks
+from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.davis.contour_accuracy import contour_accuracy
 from flexpredict.evaluation.davis.index_masks import VOID
 from flexpredict.evaluation.davis.region_similarity import region_similarity
@@ -21,7 +20,6 @@ from flexpredict.evaluation.davis.scores import ObjectScores, score_sequence, st
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 DAVIS = Path(__file__).parents[3] / "shared" / "data" / "davis"
-QUIET = Console(quiet=True)
 needs_davis = pytest.mark.skipif(not DAVIS.is_dir(), reason="the DAVIS sequences are not on this machine")
 
 
@@ -60,7 +58,7 @@ def plain_contour_accuracy(truth: NDArray[np.bool_], predicted: NDArray[np.bool_
 
 @needs_davis
 def test_scores_of_osvos_are_those_of_the_toolkit(tmp_path: Path) -> None:
-    result = score_masks(DAVIS / "results_osvos", DAVIS / "DAVIS", tmp_path, console=QUIET)
+    result = evaluate_davis(data=DAVIS / "DAVIS", score_only=DAVIS / "results_osvos", out=tmp_path)
     assert_equal_to_reference(result.details["objects"], DAVIS / "osvos_reference_scores.csv")
 
 
@@ -72,7 +70,7 @@ def test_scores_of_two_objects_are_those_of_the_toolkit(tmp_path: Path) -> None:
     (tree / "Annotations" / "480p").symlink_to(fixture / "Annotations")
     (tree / "ImageSets" / "2017").mkdir(parents=True)
     (tree / "ImageSets" / "2017" / "val.txt").write_text("judo\n")
-    result = score_masks(fixture / "prediction", tree, tmp_path / "out", console=QUIET)
+    result = evaluate_davis(data=tree, score_only=fixture / "prediction", out=tmp_path / "out")
     assert_equal_to_reference(result.details["objects"], fixture / "expected_scores.csv")
 
 

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +10,44 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
-from rich.console import Console
+from ranks import call_on_two_ranks
 from safetensors.torch import load_file
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_source
 from flexpredict.data.sources.subset_source import SubsetSource
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
-from flexpredict.encoders.libraries import HuggingFaceEncoder, TimmEncoder
+from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.timm_encoder import TimmEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.finetuning import Finetuning, finetune, load_classifier
+from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.finetuning import loop as loop_module
-from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath
+from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath, load_classifier
 from flexpredict.evaluation.finetuning.layer_decay import layer_of, layered_groups
 from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares, symmetric_beta
-from flexpredict.evaluation.labelled_images import choose, set_aside, with_labels
+from flexpredict.evaluation.labeled_images import choose, hold_out, with_labels
 from flexpredict.evaluation.results import Result
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, stream_key, uniform
 from flexpredict.settings.augmentation import PRESETS
 
-QUIET = Console(quiet=True)
-SETTINGS = Finetuning(
-    epochs=3, batch_size=8, fraction=0.24, mixup=0.8, accelerator="cpu", devices=1, log_every=2, checkpoint_every=5
-)
+SETTINGS: dict[str, Any] = {
+    "epochs": 3,
+    "batch_size": 8,
+    "fraction": 0.24,
+    "mixup": 0.8,
+    "accelerator": "cpu",
+    "devices": 1,
+    "log_every": 2,
+    "checkpoint_every": 5,
+}
 STEPS = 18
 
 
-def tiny_encoder() -> FrozenEncoder:
+def tiny_encoder() -> ImageEncoder:
     options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
     encoder = build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options)
     return ViTEncoder(encoder, "runs/tiny", "target encoder of runs/tiny").eval()
@@ -52,8 +57,8 @@ def scenes(split: str = "train", count: int = 200) -> ImageSource:
     return open_source(f"scenes:{count},size=32,split={split}")
 
 
-def run(out: Path, settings: Finetuning = SETTINGS, **given: Any) -> Result | None:
-    return finetune(tiny_encoder(), scenes(), scenes("test", 60), out, settings, console=QUIET, **given)
+def run(out: Path, **changes: Any) -> Result | None:
+    return finetune(tiny_encoder(), scenes(), scenes("test", 60), out=out, **SETTINGS | changes)
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
@@ -165,7 +170,7 @@ def test_models_of_hugging_face_are_trained_but_for_what_is_not_used() -> None:
 def test_a_network_without_layers_to_be_told_apart_is_refused() -> None:
     resnet = TimmEncoder(timm.create_model("resnet10t", num_classes=0), "timm:resnet10t", "a resnet", (64, 64))
     model = Classifier(resnet, ("a", "b"), None, (64, 64))
-    with pytest.raises(UserError, match=r"a resnet cannot be told .* --layer_decay 1"):
+    with pytest.raises(UserError, match=r"a resnet cannot be told .* layer_decay=1"):
         layered_groups(model, resnet.depth, 0.75, resnet.what)
     assert {group["scale"] for group in layered_groups(model, resnet.depth, 1.0, resnet.what)} == {1.0}
 
@@ -241,13 +246,13 @@ def test_drop_path_grows_with_depth_and_acts_only_with_keys() -> None:
 # A run
 
 
-def test_a_tiny_set_is_learnt(tmp_path: Path) -> None:
+def test_a_tiny_set_is_learned(tmp_path: Path) -> None:
     source = SubsetSource(scenes(), torch.arange(40))
-    settings = Finetuning(
-        epochs=60, batch_size=20, augmentation="none", lr=1e-2, layer_decay=1.0, drop_path=0.0, held_out=0.0,
-        label_smoothing=0.0, accelerator="cpu", devices=1,
-    )  # fmt: skip
-    result = finetune(tiny_encoder(), source, source, tmp_path / "run", settings, console=QUIET)
+    settings: dict[str, Any] = {
+        "epochs": 60, "batch_size": 20, "augmentation": "none", "lr": 1e-2, "layer_decay": 1.0, "drop_path": 0.0,
+        "held_out": 0.0, "label_smoothing": 0.0, "accelerator": "cpu", "devices": 1,
+    }  # fmt: skip
+    result = finetune(tiny_encoder(), source, source, out=tmp_path / "run", **settings)
     losses = [record["loss"] for record in metrics(tmp_path / "run")]
     assert losses[-1] < 0.1 * losses[0]
     assert result is not None and result.numbers["accuracy"] == 100
@@ -283,7 +288,7 @@ def test_the_result_is_what_the_saved_model_gives(finished: Path) -> None:
 
 
 def test_a_killed_run_goes_on_bit_for_bit(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = loop_module.Journal.step
+    step = loop_module.FinetuneLog.step
     seen: list[int] = []
 
     def dies(journal: Any, *arguments: Any) -> None:
@@ -293,10 +298,10 @@ def test_a_killed_run_goes_on_bit_for_bit(finished: Path, tmp_path: Path, monkey
         step(journal, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(loop_module.Journal, "step", dies)
+        patch.setattr(loop_module.FinetuneLog, "step", dies)
         run(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints" / "last").resolve().name == "step-5"
-    assert run(tmp_path / "run", replace(SETTINGS, batch_size=None, checkpoint_every=4), resume=True) is not None
+    assert run(tmp_path / "run", batch_size=None, checkpoint_every=4, resume=True) is not None
     assert_same_run(tmp_path / "run", finished)
 
 
@@ -320,27 +325,25 @@ def test_a_signal_ends_a_run_after_its_step_and_resuming_ends_it_the_same(
 
 
 def test_bf16_trains_nearly_the_same(finished: Path, tmp_path: Path) -> None:
-    assert run(tmp_path / "run", replace(SETTINGS, precision="bf16-mixed")) is not None
+    assert run(tmp_path / "run", precision="bf16-mixed") is not None
     ours, theirs = metrics(tmp_path / "run")[-1]["loss"], metrics(finished)[-1]["loss"]
     assert ours != theirs and ours == pytest.approx(theirs, abs=0.02)
     assert {tensor.dtype for tensor in weights(tmp_path / "run").values()} == {torch.float32}
 
 
+def print_accuracy(out: Path) -> None:
+    result = run(out, devices=2)
+    assert result is not None
+    print("accuracy", result.numbers["accuracy"])
+
+
 @pytest.mark.slow
 def test_two_ranks_reach_the_weights_of_one(finished: Path, tmp_path: Path) -> None:
-    script = tmp_path / "ranks.py"
-    script.write_text(
-        f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
-        "from dataclasses import replace\nfrom pathlib import Path\nfrom test_finetuning import SETTINGS, run\n"
-        f"result = run(Path({str(tmp_path / 'two')!r}), replace(SETTINGS, devices=2))\n"
-        "print('accuracy', result.numbers['accuracy'])\n"
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = call_on_two_ranks(print_accuracy, tmp_path / "two")
     assert done.returncode == 0, done.stderr
     accuracy = json.loads((finished / "result.json").read_text())["numbers"]["accuracy"]
-    assert done.stdout.split() == ["accuracy", str(accuracy)] * 2
+    said = [line for line in done.stdout.splitlines() if line.startswith("accuracy")]
+    assert said == [f"accuracy {accuracy}"] * 2
     one, two = weights(finished), weights(tmp_path / "two")
     for name in one:
         torch.testing.assert_close(
@@ -358,12 +361,12 @@ def test_the_test_images_are_looked_at_once_when_training_is_over(tmp_path: Path
         return original(indices, *how)
 
     original, test.read = test.read, watched  # type: ignore[method-assign]
-    finetune(tiny_encoder(), scenes(), test, tmp_path / "run", SETTINGS, console=QUIET)
+    finetune(tiny_encoder(), scenes(), test, out=tmp_path / "run", **SETTINGS)
     assert read == list(range(60))
 
 
 def test_training_images_that_are_held_out_are_classified_every_epoch(tmp_path: Path) -> None:
-    assert run(tmp_path / "run", replace(SETTINGS, held_out=0.3, fraction=0.4)) is not None
+    assert run(tmp_path / "run", held_out=0.3, fraction=0.4) is not None
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["train_images"] == 56
     measured = [record for record in metrics(tmp_path / "run") if "held_out_accuracy" in record]
@@ -383,8 +386,8 @@ def with_a_broken_image(source: ImageSource, broken: int) -> ImageSource:
 
 def test_images_that_cannot_be_read_are_passed_over_and_named(tmp_path: Path) -> None:
     train, test = with_a_broken_image(scenes(count=24), 5), with_a_broken_image(scenes("test", 20), 7)
-    settings = replace(SETTINGS, fraction=1.0, epochs=1)
-    result = finetune(tiny_encoder(), train, test, tmp_path / "run", settings, console=QUIET)
+    settings = SETTINGS | {"fraction": 1.0, "epochs": 1}
+    result = finetune(tiny_encoder(), train, test, out=tmp_path / "run", **settings)
     assert result is not None and result.details["unreadable"] == ["image 7: cut short"]
     right = result.numbers["accuracy"] * 19 / 100
     assert right == pytest.approx(round(right)), "a share of the 19 that could be read"
@@ -409,7 +412,7 @@ def test_a_subset_gives_the_images_it_names() -> None:
 
 def test_held_out_images_and_the_rest_are_all_of_them() -> None:
     chosen = choose(with_labels(scenes(), "training"), None, 0.5, seed=1)
-    rest, aside = set_aside(chosen, 0.2, seed=1)
+    rest, aside = hold_out(chosen, 0.2, seed=1)
     assert aside is not None and len(chosen) == 100 and len(aside) == 20
     assert isinstance(rest.source, SubsetSource) and isinstance(aside.source, SubsetSource)
     together = torch.cat((rest.source.indices, aside.source.indices)).sort().values
@@ -445,8 +448,8 @@ def test_images_without_a_label_are_left_out() -> None:
     source = scenes()
     assert source.labels is not None
     source.labels[::2] = -1
-    labelled = with_labels(source, "training")
-    assert len(labelled) == 100 and torch.equal(labelled.labels, source.labels[1::2])
+    labeled = with_labels(source, "training")
+    assert len(labeled) == 100 and torch.equal(labeled.labels, source.labels[1::2])
 
 
 def test_classes_in_another_order_are_found_by_name(finished: Path, tmp_path: Path) -> None:
@@ -454,7 +457,7 @@ def test_classes_in_another_order_are_found_by_name(finished: Path, tmp_path: Pa
     assert test.classes is not None and test.labels is not None
     turned = tuple(reversed(test.classes))
     test.labels, test.classes = len(turned) - 1 - test.labels, turned
-    finetune(tiny_encoder(), scenes(), test, tmp_path / "run", SETTINGS, console=QUIET)
+    finetune(tiny_encoder(), scenes(), test, out=tmp_path / "run", **SETTINGS)
     ours, theirs = (json.loads((out / "result.json").read_text()) for out in (tmp_path / "run", finished))
     assert ours["numbers"] == theirs["numbers"] and ours["details"] == theirs["details"]
 
@@ -462,37 +465,37 @@ def test_classes_in_another_order_are_found_by_name(finished: Path, tmp_path: Pa
 # Bad input
 
 
-def refused(out: Path, settings: Finetuning = SETTINGS, test: ImageSource | None = None, **given: Any) -> str:
+def refused(out: Path, test: ImageSource | None = None, **changes: Any) -> str:
     with pytest.raises(UserError) as caught:
-        finetune(tiny_encoder(), scenes(), test or scenes("test", 60), out, settings, console=QUIET, **given)
+        finetune(tiny_encoder(), scenes(), test or scenes("test", 60), out=out, **SETTINGS | changes)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fraction": 0.01}, "leaves some of the 10 classes without an image. Use --fraction 0.05 or more"),
-        ({"fraction": 1.5}, "fraction is 1.5; it must be more than 0 and at most 1"),
+        ({"fraction": 0.01}, "leaves some of the 10 classes without an image. Use fraction=0.05 or more"),
+        ({"fraction": 1.5}, "fraction=1.5 is out of range: it must be more than 0 and at most 1"),
         ({"fraction": 0.05, "held_out": 0.5}, "classes have no training image once"),
-        ({"image_size": 36}, "--image_size 32"),
+        ({"image_size": 36}, "image_size=32"),
         ({"image_size": "32,64"}, "names several sizes"),
-        ({"batch_size": 7}, "in pairs, as mixup needs them. Use --batch_size 8"),
-        ({"pooling": "class"}, "Use --pooling mean"),
+        ({"batch_size": 7}, "in pairs, as mixup needs them. Use batch_size=8"),
+        ({"pooling": "class"}, "Use pooling=mean"),
         ({"image_list": "nowhere.txt"}, "nowhere.txt cannot be read"),
-        ({"layer_decay": 0.0}, "layer_decay is 0.0; it must be more than 0 and at most 1"),
+        ({"layer_decay": 0.0}, "layer_decay=0.0 is out of range: it must be more than 0 and at most 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_is_written(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    assert message in refused(tmp_path / "run", replace(SETTINGS, **changes))
+    assert message in refused(tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()
 
 
 def test_an_encoder_whose_layers_cannot_be_told_apart_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     resnet = TimmEncoder(timm.create_model("resnet10t", num_classes=0), "timm:resnet10t", "a resnet", (64, 64))
-    with pytest.raises(UserError, match="--layer_decay 1"):
-        finetune(resnet, scenes(), scenes("test", 60), tmp_path / "run", SETTINGS, console=QUIET)
+    with pytest.raises(UserError, match="layer_decay=1"):
+        finetune(resnet, scenes(), scenes("test", 60), out=tmp_path / "run", **SETTINGS)
     assert not (tmp_path / "run").exists()
 
 
@@ -507,7 +510,7 @@ def test_other_classes_and_missing_labels_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_resumed_with_other_settings_nor_overwritten_by_accident(finished: Path) -> None:
-    message = refused(finished, replace(SETTINGS, lr=0.5, mixup=0.2), resume=True)
+    message = refused(finished, lr=0.5, mixup=0.2, resume=True)
     assert "lr=3.125e-05 (now 0.5)" in message and "mixup=0.8 (now 0.2)" in message
     assert "test_images=60 (now 50)" in refused(finished, test=scenes("test", 50), resume=True)
-    assert "--resume" in refused(finished)
+    assert "resume=True" in refused(finished)

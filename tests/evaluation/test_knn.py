@@ -1,4 +1,4 @@
-"""Nearest neighbours against scikit-learn and against the weighted vote written out."""
+"""Nearest neighbors against scikit-learn and against the weighted vote written out."""
 
 import math
 
@@ -75,11 +75,11 @@ def test_of_equally_many_votes_the_smallest_label_wins() -> None:
 def test_bad_input_is_refused() -> None:
     train, train_labels, test, test_labels = split()
     for k in (0, 401):
-        with pytest.raises(UserError, match=f"k is {k}, but must be between 1 and .* 400"):
+        with pytest.raises(UserError, match=f"k={k} must be between 1 and .* 400"):
             knn_accuracy(train, train_labels, test, test_labels, k=k)
-    with pytest.raises(UserError, match="temperature is 0"):
+    with pytest.raises(UserError, match="temperature=0"):
         knn_accuracy(train, train_labels, test, test_labels, temperature=0.0)
-    with pytest.raises(UserError, match="chunk is 0"):
+    with pytest.raises(UserError, match="chunk=0"):
         knn_accuracy(train, train_labels, test, test_labels, chunk=0)
     with pytest.raises(UserError, match="never occur in training"):
         knn_accuracy(train, train_labels, test, test_labels + 1)

@@ -14,15 +14,9 @@ from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset
 from flexpredict.errors import UserError
-from flexpredict.evaluation import linear
-from flexpredict.evaluation.linear import (
-    L2_GRID,
-    L2_WITHOUT_VALIDATION,
-    LinearClassifier,
-    fit_logistic,
-    linear_probe,
-    stratified_folds,
-)
+from flexpredict.evaluation import linear, logistic
+from flexpredict.evaluation.linear import L2_GRID, L2_WITHOUT_VALIDATION, linear_probe, stratified_folds
+from flexpredict.evaluation.logistic import LinearClassifier, fit_logistic
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 
@@ -33,20 +27,20 @@ def draw(what: str, rows: int, columns: int) -> Tensor:
 def correlated_classes(
     rows: int, dims: int, classes: int, apart: float = 0.5, what: str = "images"
 ) -> tuple[Tensor, Tensor]:
-    """Overlapping classes whose features are correlated, off-centre and of different scales."""
+    """Overlapping classes whose features are correlated, off-center and of different scales."""
     mixing = torch.linspace(1.0, 0.02, dims)[:, None] * draw("mixing", dims, dims)
     labels = torch.arange(rows) % classes
     features = (draw(what, rows, dims) + apart * draw("classes", classes, dims)[labels]) @ mixing
     return features * torch.logspace(-2, 2, dims) + 3.0, labels
 
 
-def standardised(features: Tensor) -> Tensor:
+def standardized(features: Tensor) -> Tensor:
     return (features - features.mean(dim=0)) / features.std(dim=0, correction=0)
 
 
 def sklearn_fit(features: Tensor, labels: Tensor, c: float, tol: float = 1e-9) -> LogisticRegression:
     model = LogisticRegression(C=c, tol=tol, max_iter=5000)
-    return model.fit(standardised(features.double()).numpy(), labels.numpy())
+    return model.fit(standardized(features.double()).numpy(), labels.numpy())
 
 
 def autograd_objective(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, l2: float) -> Tensor:
@@ -63,7 +57,7 @@ def test_weights_and_probabilities_are_those_of_scikit_learn(l2: float) -> None:
     reference = sklearn_fit(features, labels, c=1 / (l2 * 300))
     torch.testing.assert_close(classifier.weight, torch.tensor(reference.coef_.T), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(classifier.bias, torch.tensor(reference.intercept_), atol=1e-5, rtol=1e-4)
-    probabilities = reference.predict_proba(standardised(features.double()).numpy())
+    probabilities = reference.predict_proba(standardized(features.double()).numpy())
     ours = classifier.logits(features.double()).softmax(dim=1)
     torch.testing.assert_close(ours, torch.tensor(probabilities), atol=1e-6, rtol=1e-5)
 
@@ -93,7 +87,7 @@ def test_gradient_of_the_documented_objective_vanishes_at_the_solution() -> None
     features, labels = correlated_classes(500, 10, 4)
     classifier = fit_logistic(features, labels, l2=1e-3, classes=4, tolerance=1e-16)
     weight, bias = classifier.weight.clone().requires_grad_(), classifier.bias.clone().requires_grad_()
-    value = autograd_objective(standardised(features.double()), labels, weight, bias, 1e-3)
+    value = autograd_objective(standardized(features.double()), labels, weight, bias, 1e-3)
     by_weight, by_bias = torch.autograd.grad(value, (weight, bias))
     assert by_weight.abs().max() < 1e-8 and by_bias.abs().max() < 1e-8
     assert classifier.objective == pytest.approx(value.item(), rel=1e-9)
@@ -101,9 +95,9 @@ def test_gradient_of_the_documented_objective_vanishes_at_the_solution() -> None
 
 def test_preconditioner_is_the_inverse_hessian_where_the_weights_are_zero() -> None:
     features, labels = correlated_classes(60, 5, 3)
-    problem = linear._standardise(features.double(), labels, 3)
-    precondition = linear._preconditioner(
-        problem, 0.1, linear._evaluate(problem, linear._prior(problem), 0.1).curvature
+    problem = logistic.standardize(features.double(), labels, 3)
+    precondition = logistic._preconditioner(
+        problem, 0.1, logistic._evaluate(problem, logistic.prior(problem), 0.1).curvature
     )
 
     def objective(parameters: Tensor) -> Tensor:
@@ -122,18 +116,18 @@ def test_direction_satisfies_the_secant_equation_of_the_last_pair() -> None:
     for i in range(3):
         step = draw(f"step {i}", 6, 3).double()
         change = (root.T @ root + i * torch.eye(6).double()) @ step
-        pairs.append(linear._Pair(step, change, (step * change).sum()))
-    torch.testing.assert_close(linear._direction(-pairs[-1].change, pairs, precondition), pairs[-1].step)
+        pairs.append(logistic._Pair(step, change, (step * change).sum()))
+    torch.testing.assert_close(logistic._direction(-pairs[-1].change, pairs, precondition), pairs[-1].step)
 
 
 def test_weaker_regularisation_started_from_a_stronger_one_ends_where_a_cold_start_does() -> None:
     features, labels = correlated_classes(1000, 16, 4, apart=3.0)
-    problem = linear._standardise(features, labels, 4)
-    parameters = linear._prior(problem)
+    problem = logistic.standardize(features, labels, 4)
+    parameters = logistic.prior(problem)
     for l2 in L2_GRID:
-        warm = linear._minimise(problem, l2, parameters, tolerance=1e-4, max_iterations=1000)
+        warm = logistic.minimize(problem, l2, parameters, tolerance=1e-4, max_iterations=1000)
         parameters = warm.point.parameters
-        cold = linear._minimise(problem, l2, linear._prior(problem), tolerance=1e-8, max_iterations=1000)
+        cold = logistic.minimize(problem, l2, logistic.prior(problem), tolerance=1e-8, max_iterations=1000)
         assert warm.point.value == pytest.approx(cold.point.value, rel=0.001)
 
 
@@ -153,7 +147,7 @@ def test_fewer_images_than_dimensions_with_weak_regularisation_still_reach_the_o
     classifier = fit_logistic(features, labels, l2=1e-4, classes=3)
     reference = sklearn_fit(features, labels, c=1 / (1e-4 * 30), tol=1e-7)
     weight, bias = torch.tensor(reference.coef_.T), torch.tensor(reference.intercept_)
-    best = autograd_objective(standardised(features.double()), labels, weight, bias, 1e-4).item()
+    best = autograd_objective(standardized(features.double()), labels, weight, bias, 1e-4).item()
     assert classifier.objective == pytest.approx(best, rel=1e-3)
 
 
@@ -173,7 +167,7 @@ def test_stopping_before_the_optimum_is_said() -> None:
         fit_logistic(features, labels, l2=1e-4, classes=4, max_iterations=2)
 
 
-# Standardisation
+# Standardization
 
 
 def test_test_images_are_judged_one_by_one_with_the_training_statistics() -> None:
@@ -202,7 +196,7 @@ def test_scale_and_offset_of_features_do_not_matter() -> None:
 def test_feature_that_is_constant_in_training_is_ignored_even_if_it_varies_in_the_test(
     value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "_FEW", 0)  # float32, where a constant is harder to tell
+    monkeypatch.setattr(logistic, "_FEW", 0)  # float32, where a constant is harder to tell
     features, labels = correlated_classes(300, 8, 4)
     constant = torch.full((300, 1), value)
     constant[200:] += 1e3 * draw("surprise", 100, 1)
@@ -216,7 +210,7 @@ def test_feature_that_is_constant_in_training_is_ignored_even_if_it_varies_in_th
 
 def test_half_precision_features_are_fitted_in_more() -> None:
     features, labels = correlated_classes(300, 8, 4)
-    features = standardised(features).half()
+    features = standardized(features).half()
     classifier = fit_logistic(features, labels, l2=1e-2, classes=4)
     assert torch.equal(
         classifier.predict(features), fit_logistic(features.float(), labels, l2=1e-2, classes=4).predict(features)
@@ -346,7 +340,7 @@ def test_meaningless_splits_are_refused() -> None:
         linear_probe(**{**data, "train_labels": data["train_labels"].float()})
     with pytest.raises(UserError, match="not empty"):
         linear_probe(**{**data, "test_features": torch.zeros(0, 4), "test_labels": torch.zeros(0, dtype=torch.int64)})
-    with pytest.raises(UserError, match="l2 is 0"):
+    with pytest.raises(UserError, match="l2=0"):
         linear_probe(**data, l2=0.0)
 
 
@@ -442,7 +436,7 @@ def test_impossible_subsets_are_refused() -> None:
     with pytest.raises(UserError, match="1 of 3 classes have no image, the first is 1"):
         label_subset(labels, 0.5, seed=0)
     for fraction in (0.0, -0.1, 1.1, float("nan")):
-        with pytest.raises(UserError, match="must be above 0 and at most 1"):
+        with pytest.raises(UserError, match="must be more than 0 and at most 1"):
             label_subset(torch.arange(4), fraction, seed=0)
     with pytest.raises(UserError, match="from 0 up"):
         label_subset(torch.tensor([-1, 0]), 0.5, seed=0)

@@ -9,34 +9,28 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tiny import RECIPE
 from torch import Tensor
 
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.shifted_source import shifted
-from flexpredict.encoders.frozen import FrozenEncoder, Layer, ViTEncoder
-from flexpredict.encoders.libraries import TimmEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
+from flexpredict.encoders.timm_encoder import TimmEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.linear import linear_probe
-from flexpredict.evaluation.location import evaluate_location, print_location
-from flexpredict.features.extraction import Extraction
-from flexpredict.model.encoder import build_encoder
+from flexpredict.evaluation.location import evaluate_location
+from flexpredict.evaluation.results import Result
 from flexpredict.model.timm_parts import timm
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys, uniform
+from flexpredict.showing import show
 
 SIDE, PATCH = 32, 8
 GRID = SIDE // PATCH
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
-class Toy(FrozenEncoder):
+class Toy(ImageEncoder):
     """Gives what a function makes of images cut into patches: B P (3·8·8) in 0 … 1 -> B P D."""
 
     def __init__(self, features_of: Callable[[Tensor], Tensor], side: int = SIDE) -> None:
@@ -44,9 +38,9 @@ class Toy(FrozenEncoder):
         self.features_of = features_of
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
         patches = torch.nn.functional.unfold(images, PATCH, stride=PATCH).mT
-        return [Layer(self.features_of(patches), None)]
+        return [Tokens(self.features_of(patches), None)]
 
 
 def noise(count: int = 200, seed: int = 1, labels: bool = False) -> ArraySource:
@@ -62,11 +56,8 @@ def scenes(count: int, split: str = "train") -> ArraySource:
     return source
 
 
-@pytest.fixture(scope="module")
-def vit() -> ViTEncoder:
-    options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    encoder = build_encoder("vit_tiny_patch16_224", (SIDE, SIDE), PATCH, options=options)
-    return ViTEncoder(encoder, "tiny", "a tiny one").eval()
+def measured(encoder: ImageEncoder, data: ArraySource, test: ArraySource | None = None, **options: Any) -> Result:
+    return evaluate_location(encoder, data, test, out=None, accelerator="cpu", **options)
 
 
 # What features tell of the place
@@ -74,7 +65,7 @@ def vit() -> ViTEncoder:
 
 def test_an_encoder_that_gives_positions_tells_the_place_and_nothing_else() -> None:
     places = normal(sample_keys(3, torch.arange(GRID * GRID)), 24)
-    numbers = evaluate_location(Toy(lambda patches: places.expand(len(patches), -1, -1)), noise()).numbers
+    numbers = measured(Toy(lambda patches: places.expand(len(patches), -1, -1)), noise()).numbers
     assert numbers["location share"] == pytest.approx(100, abs=1e-6)
     assert numbers["place R²"] == pytest.approx(1, abs=1e-6)
     assert numbers["place error"] == pytest.approx(0, abs=1e-3)
@@ -86,7 +77,7 @@ def test_an_encoder_that_gives_positions_tells_the_place_and_nothing_else() -> N
     ids=["noise of each patch", "one vector an image"],
 )
 def test_an_encoder_that_knows_no_places_tells_none(features_of: Callable[[Tensor], Tensor]) -> None:
-    result = evaluate_location(Toy(features_of), noise())
+    result = measured(Toy(features_of), noise())
     assert result.numbers["location share"] == pytest.approx(0, abs=0.1)
     assert result.numbers["place R²"] == pytest.approx(0, abs=0.02)
     assert result.numbers["place error"] == pytest.approx(result.details["place"]["error_of_center"], abs=0.02)
@@ -95,13 +86,13 @@ def test_an_encoder_that_knows_no_places_tells_none(features_of: Callable[[Tenso
 def test_the_share_is_that_of_the_variances_that_were_put_in() -> None:
     places = normal(sample_keys(3, torch.arange(GRID * GRID)), 192) / 4
     of_places, of_pixels = float(places.var(dim=0, correction=0).mean()), 1 / 12
-    result = evaluate_location(Toy(lambda patches: patches + places), noise())
+    result = measured(Toy(lambda patches: patches + places), noise())
     assert result.numbers["location share"] / 100 == pytest.approx(of_places / (of_places + of_pixels), abs=0.01)
 
 
 def test_rows_and_columns_are_told_apart() -> None:
     row = torch.arange(GRID * GRID) // GRID
-    r2 = evaluate_location(
+    r2 = measured(
         Toy(lambda patches: torch.cat((patches[:, :, :8], row.float().expand(len(patches), -1)[..., None]), dim=2)),
         noise(),
     ).details["place"]["r2"]
@@ -122,7 +113,7 @@ def waves(count: int = 60) -> ArraySource:
 
 
 def test_whole_patches_do_not_move_an_encoder_of_patches_and_parts_of_one_do() -> None:
-    numbers = evaluate_location(Toy(lambda patches: patches - 0.5), waves()).numbers
+    numbers = measured(Toy(lambda patches: patches - 0.5), waves()).numbers
     assert numbers["moved, 1 patch"] == pytest.approx(0, abs=1e-6)
     assert numbers["moved, 2 patches"] == pytest.approx(0, abs=1e-6)
     assert all(numbers[f"moved, {part} patch"] > 5 for part in ("1/4", "1/2", "3/4"))
@@ -131,18 +122,18 @@ def test_whole_patches_do_not_move_an_encoder_of_patches_and_parts_of_one_do() -
 def test_features_of_another_image_are_as_far_as_the_mean_distance() -> None:
     """Of noise, a shift by part of a patch leaves nothing as it was."""
     mixing = normal(sample_keys(7, torch.arange(192)), 64)
-    numbers = evaluate_location(Toy(lambda patches: torch.tanh((patches - 0.5) @ mixing)), noise()).numbers
+    numbers = measured(Toy(lambda patches: torch.tanh((patches - 0.5) @ mixing)), noise()).numbers
     assert numbers["moved, 1/2 patch"] == pytest.approx(100, abs=10)
 
 
-def test_accuracies_are_those_of_the_probe_on_images_shifted_by_hand(vit: ViTEncoder) -> None:
+def test_accuracies_are_those_of_the_probe_on_images_shifted_by_hand(encoder: ViTEncoder) -> None:
     train, test = scenes(150), scenes(60, "test")
-    result = evaluate_location(vit, train, test, shifts=1)
+    result = measured(encoder, train, test, shifts=1)
     assert train.labels is not None and test.labels is not None
 
     def features(images: Tensor, down: int = 0, right: int = 0) -> Tensor:
         with torch.no_grad():
-            return vit.pooled(shifted(images.permute(0, 3, 1, 2).contiguous(), down, right))
+            return encoder.pooled(shifted(images.permute(0, 3, 1, 2).contiguous(), down, right))
 
     def accuracy(down: int, right: int) -> float:
         moved = features(test.images, down, right)
@@ -154,37 +145,37 @@ def test_accuracies_are_those_of_the_probe_on_images_shifted_by_hand(vit: ViTEnc
         assert result.numbers[f"accuracy lost, {name}"] == pytest.approx(expected)
 
 
-def test_images_without_labels_are_measured_without_accuracies(vit: ViTEncoder) -> None:
-    plain = evaluate_location(vit, noise(40))
+def test_images_without_labels_are_measured_without_accuracies(encoder: ViTEncoder) -> None:
+    plain = measured(encoder, noise(40))
     assert not [name for name in plain.numbers if "accuracy" in name] and "moved, 1 patch" in plain.numbers
     alike = noise(40)
     alike.classes, alike.labels = ("thing",), torch.zeros(40, dtype=torch.int64)
-    assert evaluate_location(vit, alike).numbers.keys() == plain.numbers.keys()
+    assert measured(encoder, alike).numbers.keys() == plain.numbers.keys()
 
 
-def test_images_without_a_label_count_for_places_and_not_for_accuracy(vit: ViTEncoder) -> None:
+def test_images_without_a_label_count_for_places_and_not_for_accuracy(encoder: ViTEncoder) -> None:
     train, test = scenes(120), scenes(60, "test")
     assert test.labels is not None
     some = ArraySource("some", test.images, test.classes, torch.where(torch.arange(60) < 40, test.labels, -1))
     first = ArraySource("first", test.images[:40], test.classes, test.labels[:40])
-    partly, fewer = (evaluate_location(vit, train, images).numbers for images in (some, first))
+    partly, fewer = (measured(encoder, train, images).numbers for images in (some, first))
     assert partly["accuracy"] == pytest.approx(fewer["accuracy"])
-    whole = evaluate_location(vit, train, test).numbers
+    whole = measured(encoder, train, test).numbers
     assert partly["location share"] == whole["location share"] != fewer["location share"]
 
 
-def test_classes_are_matched_by_name(vit: ViTEncoder) -> None:
+def test_classes_are_matched_by_name(encoder: ViTEncoder) -> None:
     train, test = scenes(120), scenes(60, "test")
     assert test.classes is not None and test.labels is not None
     backwards = ArraySource("backwards", test.images, test.classes[::-1], len(test.classes) - 1 - test.labels)
-    assert evaluate_location(vit, train, backwards).numbers == evaluate_location(vit, train, test).numbers
+    assert measured(encoder, train, backwards).numbers == measured(encoder, train, test).numbers
 
 
 # Which images
 
 
 def test_halves_are_disjoint_the_same_every_time_and_have_every_class(
-    vit: ViTEncoder, monkeypatch: pytest.MonkeyPatch
+    encoder: ViTEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from flexpredict.evaluation.location import evaluation
 
@@ -198,9 +189,9 @@ def test_halves_are_disjoint_the_same_every_time_and_have_every_class(
 
     monkeypatch.setattr(evaluation, "_train_and_test", listen)
     data = scenes(101)
-    first = evaluate_location(vit, data)
-    assert evaluate_location(vit, data).numbers == first.numbers
-    evaluate_location(vit, data, seed=1)
+    first = measured(encoder, data)
+    assert measured(encoder, data).numbers == first.numbers
+    measured(encoder, data, seed=1)
     (train, test), (again, _), (other, _) = seen
     assert sorted(torch.cat((train, test)).tolist()) == list(range(101)) and abs(len(train) - len(test)) <= 2
     assert torch.equal(train, again) and not torch.equal(train, other)
@@ -208,17 +199,17 @@ def test_halves_are_disjoint_the_same_every_time_and_have_every_class(
     assert (first.protocol["train"]["images"], first.protocol["test"]["images"]) == (len(train), len(test))
 
 
-def test_fewer_images_are_used_where_asked(vit: ViTEncoder) -> None:
-    result = evaluate_location(vit, noise(80), images=12)
+def test_fewer_images_are_used_where_asked(encoder: ViTEncoder) -> None:
+    result = measured(encoder, noise(80), images=12)
     assert (result.protocol["train"]["images"], result.protocol["test"]["images"]) == (12, 12)
     assert result.protocol["settings"] == "12 images"
 
 
-def test_features_of_shifted_images_are_kept(vit: ViTEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_of_shifted_images_are_kept(encoder: ViTEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     data = noise(40)
-    first = evaluate_location(vit, data, shifts=1)
-    monkeypatch.setattr(vit, "pooled", lambda images, *more: torch.zeros(len(images), 24))
-    assert evaluate_location(vit, data, shifts=1).numbers == first.numbers
+    first = measured(encoder, data, shifts=1)
+    monkeypatch.setattr(encoder, "pooled", lambda images, *more: torch.zeros(len(images), 24))
+    assert measured(encoder, data, shifts=1).numbers == first.numbers
 
 
 # Encoders and refusals
@@ -229,13 +220,13 @@ def test_encoders_of_other_libraries_are_measured_too(name: str) -> None:
     size = 96
     options = {} if name == "test_resnet" else {"img_size": size}
     model = timm.create_model(name, num_classes=0, **options).eval()
-    result = evaluate_location(TimmEncoder(model, name, name, (size, size)).eval(), scenes(24))
+    result = measured(TimmEncoder(model, name, name, (size, size)).eval(), scenes(24))
     assert result.protocol["grid"] == ("3x3" if name == "test_resnet" else "6x6")
     assert 0 <= result.numbers["location share"] <= 100 and np.isfinite(list(result.numbers.values())).all()
 
 
-def test_grids_that_are_not_square_and_single_rows_are_measured(vit: ViTEncoder) -> None:
-    result = evaluate_location(vit, noise(40), how=Extraction(image_size=(8, 48)))
+def test_grids_that_are_not_square_and_single_rows_are_measured(encoder: ViTEncoder) -> None:
+    result = measured(encoder, noise(40), image_size=(8, 48))
     assert result.protocol["grid"] == "1x6" and list(result.details["place"]["r2"]) == ["column"]
     assert result.protocol["shifts_in_pixels"]["1 patch"] == {"right": 8}
 
@@ -243,41 +234,35 @@ def test_grids_that_are_not_square_and_single_rows_are_measured(vit: ViTEncoder)
 @pytest.mark.parametrize(
     ("count", "options", "message"),
     [
-        (40, {"shifts": 4}, "shifts is 4, but images of 4x4 patches"),
+        (40, {"shifts": 4}, "shifts=4, but images of 4x4 patches"),
         (19, {}, "noise has 19 image.* at least 20"),
-        (40, {"images": 3}, "images is 3; use at least 10"),
+        (40, {"images": 3}, "images=3 is too few. Use at least 10"),
         (40, {"test": noise(9)}, "There are 9 image.* at least 10"),
         (9, {"test": noise(40)}, "noise has 9 image.* at least 10"),
-        (40, {"how": Extraction(image_size=(8, 8))}, "sees an image of 8x8 as one patch.*--image_size 16x16"),
-        (40, {"how": Extraction(image_size=(33, 32))}, "cannot be cut into"),
-        (40, {"how": Extraction(layers=9)}, "which has 2"),
-        (40, {"how": Extraction(pooling="class")}, "class token was asked of"),
+        (40, {"image_size": (8, 8)}, "sees an image of 8x8 as one patch.*image_size=16x16"),
+        (40, {"image_size": (33, 32)}, "cannot be cut into"),
+        (40, {"layers": 9}, "which has 2"),
+        (40, {"pooling": "class"}, "needs a class token"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_the_work(
-    count: int, options: dict[str, Any], message: str, vit: ViTEncoder, tmp_path: Path
+    count: int, options: dict[str, Any], message: str, encoder: ViTEncoder, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        evaluate_location(vit, noise(count), **options)
+        measured(encoder, noise(count), **options)
     assert not (tmp_path / "cache").exists()
 
 
 # The command
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    out = tmp_path_factory.mktemp("runs") / "r"
-    pretrain("scenes:120,size=32", out, **RECIPE | {"epochs": 0.3})
-    return str(out)
-
-
 def test_the_command_prints_tables_and_writes_the_whole_protocol(
-    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
-    words = ["evaluate", "location", run, "--data", "scenes:60,size=32", "--accelerator", "cpu", "--table", "all.csv"]
+    words = ["evaluate", "location", str(finished), "--data", "scenes:60,size=32"]
+    words += ["--accelerator", "cpu", "--table", "all.csv"]
     assert main(words) == 0
     printed = capsys.readouterr().out
     for text in ("location share", "R²", "mean error in patches", "1 - cosine", "1/4 patch", "3 patches", "lost"):
@@ -292,11 +277,11 @@ def test_the_command_prints_tables_and_writes_the_whole_protocol(
     assert "location, scenes:60,size=32: location share" in header and "accuracy lost, 3 patches" in header
     assert f"{written['numbers']['location share']:.2f}" in row
     assert main([*words, "--test", "scenes:30,size=32,split=test", "--shifts", "8"]) == 2
-    assert "shifts is 8" in capsys.readouterr().err
+    assert "--shifts 8" in capsys.readouterr().err
 
 
-def test_tables_of_images_without_labels_have_no_accuracies(vit: ViTEncoder) -> None:
+def test_tables_of_images_without_labels_have_no_accuracies(encoder: ViTEncoder) -> None:
     console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    print_location(console, evaluate_location(vit, noise(40)))
+    show(measured(encoder, noise(40)), console)
     text = console.export_text()
     assert "accuracy" not in text and "2 patches" in text and "…" not in text

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from flexpredict.data.augmentation import PRESETS, draw_crops
+from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.shifted_source import ShiftedSource, shifted
 from flexpredict.errors import UserError
 from flexpredict.evaluation.location.shifts import distance, distance_between, plan_shifts
 from flexpredict.randomness import sample_keys, uniform
+from flexpredict.settings.augmentation import PRESETS
 
 
 def pictures(count: int = 3, height: int = 16, width: int = 24) -> torch.Tensor:
@@ -64,7 +65,7 @@ def test_a_single_row_is_shifted_sideways_only() -> None:
 
 @pytest.mark.parametrize("most", [-1, 4, 100])
 def test_shifts_larger_than_the_image_are_refused(most: int) -> None:
-    with pytest.raises(UserError, match=f"shifts is {most}, but images of 4x6 patches can be shifted by at most 3"):
+    with pytest.raises(UserError, match=f"shifts={most}, but images of 4x6 patches can be shifted by at most 3"):
         plan_shifts((4, 6), (8, 8), most)
 
 

@@ -2,35 +2,24 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 from tiny import RECIPE, write_pictures
 
+from flexpredict import pretrain
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.probe import Probing, probe
-from flexpredict.evaluation.transfer import open_splits, transfer
-from flexpredict.model.encoder import build_encoder
-from flexpredict.pretraining import pretrain
+from flexpredict.evaluation.probing import run_probe
+from flexpredict.evaluation.splits import open_splits
+from flexpredict.evaluation.transfer import transfer
+from flexpredict.settings.probing import Probing
 
-QUICK = Probing(labels=(1.0,), neighbours=3, l2=0.1)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def encoder() -> ViTEncoder:
-    options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    return ViTEncoder(
-        build_encoder("vit_tiny_patch16_224", (32, 32), 8, options=options), "tiny", "a tiny one"
-    ).eval()
+QUICK: dict[str, Any] = {"neighbors": 3, "l2": 0.1, "out": None, "accelerator": "cpu"}
 
 
 def scenes(count: int, split: str) -> ArraySource:
@@ -85,9 +74,10 @@ def test_every_way_to_name_a_data_set_gives_the_numbers_of_the_probe(encoder: Vi
         "drawn=scenes:120,size=32::scenes:40,size=32,split=test",
         f"my flowers={stored / 'flowers'}",
     ]
-    results = transfer(encoder, datasets, probing=QUICK)
+    results = transfer(encoder, datasets, **QUICK)
     assert [result.data for result in results] == ["birds", "flowers", "pair", "drawn", "my flowers"]
-    expected = probe(encoder, scenes(120, "train"), scenes(40, "test"), probing=QUICK).numbers
+    probing = Probing(labels=(1.0,), neighbors=3, l2=0.1)
+    expected = run_probe(encoder, scenes(120, "train"), scenes(40, "test"), probing=probing).numbers
     for result in results:
         assert result.task == "transfer" and result.numbers == expected, result.data
         assert (result.protocol["train"]["images"], result.protocol["test"]["images"]) == (120, 40)
@@ -119,7 +109,7 @@ def test_data_sets_without_test_images_or_with_one_name_are_refused(
     encoder: ViTEncoder, stored: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"Two data sets are called 'birds'\. Tell them apart with NAME=DATA"):
-        transfer(encoder, [str(stored / "birds"), f"birds={stored / 'flowers'}"], probing=QUICK)
+        transfer(encoder, [str(stored / "birds"), f"birds={stored / 'flowers'}"], **QUICK)
     (tmp_path / "half" / "train").mkdir(parents=True)
     with pytest.raises(UserError, match=r"half has a folder train, but none of test, val.* NAME=TRAIN::TEST"):
         open_splits(str(tmp_path / "half"))
@@ -136,7 +126,7 @@ def test_the_command_prints_one_table_with_a_line_for_each_data_set(
     pretrain(str(write_pictures(tmp_path / "pictures", 8)), tmp_path / "run", **{**RECIPE, "epochs": 1})
     capsys.readouterr()
     words = ["transfer", "run", "--datasets", str(stored / "birds"), "worlds=scenes:60,size=32"]
-    assert main([*words, "--accelerator", "cpu", "--l2", "0.1", "--neighbours", "3", "--table", "all.csv"]) == 0
+    assert main([*words, "--accelerator", "cpu", "--l2", "0.1", "--neighbors", "3", "--table", "all.csv"]) == 0
     printed = capsys.readouterr().out
     assert "target encoder of run after step 1, l2 0.1" in printed
     lines = [line for line in printed.splitlines() if line.startswith("│")]

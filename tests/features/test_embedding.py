@@ -3,11 +3,10 @@
 import io
 import json
 import os
-import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,31 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from mean_color import MeanColor
 from pictures import write_shards
+from ranks import call_on_two_ranks
 from rich.console import Console
 from safetensors import safe_open
-from test_features import MeanColour
 from tiny import write_pictures
 from torch import Tensor
 
-from flexpredict.commands.embed import run
+from flexpredict.cli import main
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import ImageSource, open_images, open_source
 from flexpredict.data.sources.streams import Record
-from flexpredict.encoders.frozen import FrozenEncoder, Layer
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
-from flexpredict.features import Embedded, embed, embedding, table_file
-from flexpredict.features import output as output_module
-from flexpredict.features import rows as rows_module
-from flexpredict.features.extraction import Extraction, extract_features
-from flexpredict.features.parts import Part, PartsFolder
-from flexpredict.features.rows import Row
+from flexpredict.features import embedding, part_maker, table_file
+from flexpredict.features import embedding_files as files_module
+from flexpredict.features import parts as parts_module
+from flexpredict.features.embed import embed
+from flexpredict.features.embedding import EmbedResult
+from flexpredict.features.encoding import FeatureShape
+from flexpredict.features.extraction import extract_features
+from flexpredict.features.parts import Part, PartsFolder, images_in_part
+from flexpredict.settings.extraction import Extraction
+from flexpredict.showing import show
 
 HOW = Extraction(batch_size=6)
 PART = 16
@@ -42,15 +46,20 @@ PROBE = 1  # an encoder is tried on a blank image first
 
 
 @pytest.fixture(autouse=True)
-def small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rows_module, "_IMAGES_IN_PART", PART)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "_MOST_IMAGES", PART)
 
 
 def embedded(
-    source: Any, out: Path, encoder: FrozenEncoder | None = None, how: Extraction = HOW, **options: Any
-) -> Embedded:
-    return embed(encoder or MeanColour(), source, out, how, console=Console(quiet=True), **options)
+    source: Any,
+    out: Path,
+    encoder: ImageEncoder | str | None = None,
+    how: Extraction = HOW,
+    patches: Any = None,
+    **options: Any,
+) -> EmbedResult:
+    wanted = {"patches": patches is not None, "dtype": patches or "float16", "accelerator": "cpu"}
+    return embed(encoder or MeanColor(), source, out, **asdict(how), **wanted, **options)
 
 
 def folder(path: Path, count: int = 40) -> ImageSource:
@@ -64,14 +73,14 @@ def test_a_table_holds_the_features_of_extract_features(tmp_path: Path) -> None:
     source = folder(tmp_path)
     done = embedded(source, tmp_path / "f.parquet")
     table = pq.read_table(tmp_path / "f.parquet")
-    expected = extract_features(MeanColour(), source, HOW)
+    expected = extract_features(MeanColor(), source, HOW)
     np.testing.assert_allclose(table["feature"].to_pylist(), expected.vectors.numpy(), atol=1e-4)
     assert table["index"].to_pylist() == list(range(40))
     assert table["image"].to_pylist() == [source.describe(index) for index in range(40)]
     assert source.labels is not None and table["label"].to_pylist() == source.labels.tolist()
     assert table["class"].to_pylist() == ["first"] * 30 + ["second"] * 10
     facts = json.loads(table.schema.metadata[b"flexpredict"])
-    assert facts["fingerprint"] == MeanColour().fingerprint() and facts["images"] == 40
+    assert facts["fingerprint"] == MeanColor().fingerprint() and facts["images"] == 40
     assert (done.images, done.skipped, done.files) == (40, 0, [tmp_path / "f.parquet"])
     assert {path.name for path in tmp_path.iterdir()} == {"pictures", "f.parquet"}, "no parts and no temporary files"
 
@@ -112,8 +121,8 @@ def test_half_precision_patches_are_the_rounded_ones(tmp_path: Path) -> None:
     embedded(source, tmp_path / "half.parquet", patches="float16")
     column = pq.read_table(tmp_path / "half.parquet")["patches"]
     assert np.array_equal(np.array(column.to_pylist(), np.float16), exact.astype(np.float16))
-    with pytest.raises(UserError, match=r"first/000.png that torch.float16 cannot hold. Use --dtype float32"):
-        embedded(source, tmp_path / "large.npy", MeanColour(1e6), patches="float16")
+    with pytest.raises(UserError, match=r"first/000.png that float16 cannot hold. Use dtype=float32"):
+        embedded(source, tmp_path / "large.npy", MeanColor(1e6), patches="float16")
 
 
 def test_without_labels_there_is_no_column_for_them(tmp_path: Path) -> None:
@@ -128,7 +137,7 @@ def test_without_labels_there_is_no_column_for_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["f.parquet", "f.npy", "f.safetensors"])
 def test_an_interrupted_embedding_goes_on_and_ends_in_the_same_bytes(name: str, tmp_path: Path) -> None:
-    source, encoder = folder(tmp_path), MeanColour()
+    source, encoder = folder(tmp_path), MeanColor()
     embedded(source, tmp_path / "whole" / name, patches="float16")
     out = tmp_path / "cut" / name
     encoder.fails_after = 30 + PROBE  # in the second of three parts
@@ -147,7 +156,7 @@ def test_an_interrupted_embedding_goes_on_and_ends_in_the_same_bytes(name: str, 
 def test_a_process_killed_while_it_joins_has_only_to_join_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, encoder, out = folder(tmp_path), MeanColour(), tmp_path / "cut" / "f.npy"
+    source, encoder, out = folder(tmp_path), MeanColor(), tmp_path / "cut" / "f.npy"
     embedded(source, tmp_path / "whole" / "f.npy")
 
     def killed(path: Path, collection: Any) -> None:
@@ -156,7 +165,7 @@ def test_a_process_killed_while_it_joins_has_only_to_join_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setitem(output_module.FORMATS, ".npy", replace(output_module.FORMATS[".npy"], write=killed))
+        patched.setitem(files_module.FORMATS, ".npy", replace(files_module.FORMATS[".npy"], write=killed))
         with pytest.raises(KeyboardInterrupt):
             embedded(source, out, encoder)
     assert not out.exists()
@@ -168,7 +177,7 @@ def test_a_process_killed_while_it_joins_has_only_to_join_again(
 
 
 def test_a_part_that_was_cut_short_on_disk_is_made_again(tmp_path: Path) -> None:
-    source, encoder, out = folder(tmp_path), MeanColour(), tmp_path / "f.npy"
+    source, encoder, out = folder(tmp_path), MeanColor(), tmp_path / "f.npy"
     encoder.fails_after = 39 + PROBE
     with pytest.raises(KeyboardInterrupt):
         embedded(source, out, encoder)
@@ -177,29 +186,29 @@ def test_a_part_that_was_cut_short_on_disk_is_made_again(tmp_path: Path) -> None
     encoder.fails_after, encoder.seen = 10**9, 0
     embedded(source, out, encoder)
     assert encoder.seen == 40 - PART + PROBE
-    assert np.array_equal(np.load(out), extract_features(MeanColour(), source, replace(HOW, batch_size=40)).vectors)
+    assert np.array_equal(np.load(out), extract_features(MeanColor(), source, replace(HOW, batch_size=40)).vectors)
 
 
 def test_parts_of_another_encoder_settings_or_data_are_refused_unless_overwritten(tmp_path: Path) -> None:
     source, out = folder(tmp_path), tmp_path / "f.npy"
-    encoder = MeanColour()
+    encoder = MeanColor()
     encoder.fails_after = 30
     with pytest.raises(KeyboardInterrupt):
         embedded(source, out, encoder)
-    with pytest.raises(UserError, match=r"f.npy.parts was begun with fingerprint .* --overwrite"):
-        embedded(source, out, MeanColour(2.0))
-    with pytest.raises(UserError, match=r"begun with image_size 32x32 \(now 16x24\)"):
+    with pytest.raises(UserError, match=r"f.npy.parts was begun with fingerprint=.* overwrite=true"):
+        embedded(source, out, MeanColor(2.0))
+    with pytest.raises(UserError, match=r"begun with image_size=32x32 \(now 16x24\)"):
         embedded(source, out, how=replace(HOW, image_size=(16, 24)))
-    with pytest.raises(UserError, match=r"begun with patches none \(now float16\)"):
+    with pytest.raises(UserError, match=r"begun with patches=none \(now float16\)"):
         embedded(source, out, patches="float16")
     (tmp_path / "pictures" / "first" / "003.png").write_bytes((tmp_path / "pictures/first/004.png").read_bytes())
-    with pytest.raises(UserError, match="begun with content"):
+    with pytest.raises(UserError, match="begun with content="):
         embedded(open_source(str(tmp_path / "pictures")), out)
-    embedded(open_source(str(tmp_path / "pictures")), out, MeanColour(2.0), overwrite=True)
+    embedded(open_source(str(tmp_path / "pictures")), out, MeanColor(2.0), overwrite=True)
     features = np.load(out)
     assert np.array_equal(features[3], features[4])
     np.testing.assert_allclose(
-        features[5], 2 * extract_features(MeanColour(), source, HOW).vectors[5].numpy(), rtol=1e-5
+        features[5], 2 * extract_features(MeanColor(), source, HOW).vectors[5].numpy(), rtol=1e-5
     )
 
 
@@ -207,19 +216,19 @@ def test_what_exists_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> 
     source, out = folder(tmp_path), tmp_path / "f.npy"
     embedded(source, out, patches="float16")
     before = out.read_bytes()
-    with pytest.raises(UserError, match=r"f.npy exists already. Replace it with --overwrite"):
-        embedded(source, out, MeanColour(2.0))
+    with pytest.raises(UserError, match=r"f.npy exists already. Replace it with overwrite=true"):
+        embedded(source, out, MeanColor(2.0))
     out.unlink()
     with pytest.raises(UserError, match=r"f\.npy\.names\.txt exists already"):  # nobody's, as far as can be told
         embedded(source, out)
-    embedded(source, out, MeanColour(2.0), overwrite=True)
+    embedded(source, out, MeanColor(2.0), overwrite=True)
     assert out.read_bytes() != before
     assert not (tmp_path / "f.npy.patches.npy").exists(), "what no longer belongs to it is gone"
 
 
 def test_unreadable_images_are_left_out_counted_and_listed(tmp_path: Path) -> None:
     source = folder(tmp_path)
-    whole = extract_features(MeanColour(), source, HOW).vectors.numpy()
+    whole = extract_features(MeanColor(), source, HOW).vectors.numpy()
     broken = [3, *range(PART, 2 * PART)]  # of one part nothing can be read
     for index in broken:
         Path(source.describe(index)).write_bytes(b"nothing")
@@ -227,9 +236,8 @@ def test_unreadable_images_are_left_out_counted_and_listed(tmp_path: Path) -> No
     source.problems.append(UnreadableImage("a folder", "not to be listed"))
     shown = io.StringIO()
     for name in ("f.parquet", "f.npy", "f.safetensors"):
-        done = embed(
-            MeanColour(), source, tmp_path / name.replace("f", name[-3:], 1), HOW, console=Console(file=shown)
-        )
+        done = embedded(source, tmp_path / name.replace("f", name[-3:], 1))
+        show(done, Console(file=shown, soft_wrap=True))
         assert (done.images, done.skipped, len(done.examples)) == (23, 18, 5)
     kept = [index for index in range(40) if index not in broken]
     table = pq.read_table(tmp_path / "uet.parquet")
@@ -239,7 +247,7 @@ def test_unreadable_images_are_left_out_counted_and_listed(tmp_path: Path) -> No
     listed = (tmp_path / "uet.parquet.skipped.txt").read_text().splitlines()
     assert listed[0] == "a folder: not to be listed" and len(listed) == 18
     assert all(f"{source.describe(index)}: " in line for index, line in zip(broken, listed[1:], strict=True))
-    assert "18 could not be read" in shown.getvalue() and "003.png" in shown.getvalue()
+    assert "18 images could not be read" in shown.getvalue() and "003.png" in shown.getvalue()
 
 
 def test_where_nothing_can_be_read_nothing_is_written(tmp_path: Path) -> None:
@@ -277,7 +285,7 @@ def test_a_stream_gives_what_the_source_of_the_same_images_gives(count: int, tmp
     embedded(str(shards), tmp_path / "source.parquet")
     expected = pq.read_table(tmp_path / "source.parquet")
     for workers in (0, 2):
-        stream, encoder = open_images(f"stream:{shards}"), MeanColour()
+        stream, encoder = open_images(f"stream:{shards}"), MeanColor()
         out = tmp_path / f"stream-{workers}.parquet"
         encoder.fails_after = 20 + PROBE
         with pytest.raises(KeyboardInterrupt):
@@ -307,7 +315,7 @@ def test_a_stream_that_grew_since_it_was_interrupted_loses_no_image(
 def test_no_more_than_one_part_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: weakref.WeakSet[Part] = weakref.WeakSet()
     most = 0
-    make = embedding.encode_part
+    make = part_maker.encode_part
 
     def counted(*given: Any, **options: Any) -> Part:
         nonlocal most
@@ -316,7 +324,7 @@ def test_no_more_than_one_part_is_in_memory(tmp_path: Path, monkeypatch: pytest.
         alive.add(part)
         return part
 
-    monkeypatch.setattr(embedding, "encode_part", counted)
+    monkeypatch.setattr(part_maker, "encode_part", counted)
     source = folder(tmp_path)
     embedded(source, tmp_path / "source.npy")
     embedded(FakeStream([Record(str(i), source.encoded(i)) for i in range(40)]), tmp_path / "stream.npy")
@@ -324,31 +332,33 @@ def test_no_more_than_one_part_is_in_memory(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_part_has_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "_IMAGES_IN_PART", 2048)
-    assert Row(768).images_in_part() == 2048
-    for row in (Row(768, (14, 14), 768, "float16"), Row(1280, (32, 32), 1280, "float32"), Row(9, (512, 512), 2**10)):
-        number = 2 if row.patch_type == "float16" else 4
-        size = 4 * row.dim + number * row.patches * row.patch_dim
-        assert row.images_in_part() == 1 or size * row.images_in_part() <= 2**27 < size * (row.images_in_part() + 64)
+    monkeypatch.setattr(parts_module, "_MOST_IMAGES", 2048)
+    assert images_in_part(FeatureShape(768).bytes_per_image) == 2048
+    half, whole = FeatureShape(768, (14, 14), 768, "float16"), FeatureShape(1280, (32, 32), 1280, "float32")
+    for shape in (half, whole, FeatureShape(9, (512, 512), 2**10)):
+        number = 2 if shape.patch_type == "float16" else 4
+        size = 4 * shape.dim + number * shape.patches * shape.patch_dim
+        images = images_in_part(shape.bytes_per_image)
+        assert images == 1 or size * images <= 2**27 < size * (images + 64)
 
 
-class OwnWay(MeanColour):
+class OwnWay(MeanColor):
     """Pools in a way of its own, like some of timm's models."""
 
-    def pooled(self, images: Tensor, count: int = 1, pooling: Any = None) -> Tensor:
-        return self.layers(images)[0].patches.amax(dim=1)
+    def _pooled(self, pixels: Tensor, count: int, pooling: Any, layers: Any = None) -> Tensor:
+        return self._tokens(pixels, count)[0].patches.amax(dim=1)
 
 
-class TwoGrids(MeanColour):
+class TwoGrids(MeanColor):
     """Layers of different resolution, like a convolutional network's."""
 
     def __init__(self) -> None:
         super().__init__()
         self.depth = 2
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        last = super()._layers(images, 1)[0]
-        return [Layer(last.patches[:, :4], None), last][-count:]
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
+        last = super()._tokens(images, 1)[0]
+        return [Tokens(last.patches[:, :4], None), last][-count:]
 
 
 def test_an_encoder_that_pools_in_its_own_way_does_so_with_patches_too(tmp_path: Path) -> None:
@@ -362,14 +372,14 @@ def test_what_an_encoder_cannot_give_is_refused_before_any_work(tmp_path: Path) 
     source = folder(tmp_path)
     for encoder, how, said in (
         (TwoGrids(), replace(HOW, layers=2), "different numbers of patches"),
-        (MeanColour(), replace(HOW, layers=2), "which has 1"),
-        (MeanColour(), replace(HOW, image_size=(33, 32)), "cannot be cut"),
-        (MeanColour(), replace(HOW, pooling="class"), "has none to give"),
+        (MeanColor(), replace(HOW, layers=2), "which has 1"),
+        (MeanColor(), replace(HOW, image_size=(33, 32)), "cannot be cut"),
+        (MeanColor(), replace(HOW, pooling="class"), "needs a class token"),
     ):
         with pytest.raises(UserError, match=said):
             embedded(source, tmp_path / "f.npy", encoder, how, patches="float32")
     with pytest.raises(UserError, match=r"NaN or infinity for 6 of 6 images, the first is .*000.png"):
-        embedded(source, tmp_path / "f.npy", MeanColour(float("nan")))
+        embedded(source, tmp_path / "f.npy", MeanColor(float("nan")))
     assert not list(tmp_path.glob("f.npy*/part-*"))
 
 
@@ -396,7 +406,7 @@ def test_bad_outputs_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: py
 def test_where_writing_fails_the_finished_parts_are_kept(
     failure: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, encoder, out = folder(tmp_path), MeanColour(), tmp_path / "f.npy"
+    source, encoder, out = folder(tmp_path), MeanColor(), tmp_path / "f.npy"
     with monkeypatch.context() as patched:
 
         def fail(*given: Any) -> None:
@@ -414,7 +424,7 @@ def test_where_writing_fails_the_finished_parts_are_kept(
 def test_the_command_writes_the_file_that_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "f.safetensors"
     words = ["--data", "scenes:20,size=16", "--out", str(out), "--image_size", "32", "--patches", "--accelerator=cpu"]
-    assert run(["timm:test_vit,pretrained=no", *words]) == 0
+    assert main(["embed", "timm:test_vit,pretrained=no", *words]) == 0
     assert "Embedded 20 images, 64 features each, and 2x2 patches of 64 (float16)." in capsys.readouterr().out
     with safe_open(out, "pt") as file:
         assert file.get_slice("patches").get_shape() == [20, 4, 64]
@@ -422,48 +432,28 @@ def test_the_command_writes_the_file_that_it_says(tmp_path: Path, capsys: pytest
     assert facts["data"] == "scenes:20,size=16" and facts["image_size"] == "32x32"
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from flexpredict.cli import _leave_the_other_processes
-from flexpredict.features import rows
-from flexpredict.features.embedding import embed
-from flexpredict.errors import UserError
-from flexpredict.features.extraction import Extraction
-from flexpredict.training.engine import launch_fabric
-
-rows._IMAGES_IN_PART = 16
-fabric = launch_fabric("cpu", 2)
-for data, out in zip(sys.argv[1::2], sys.argv[2::2]):
-    try:
-        how = Extraction(image_size=(32, 32), batch_size=6)
-        embed("timm:test_vit,pretrained=no", data, Path(out), how, patches="float16", fabric=fabric)
-    except UserError as error:
-        print(error, file=sys.stderr)
-_leave_the_other_processes()
-"""
+def embed_each(*words: str) -> None:
+    """Pairs of data and files, on the ranks that were started."""
+    parts_module._MOST_IMAGES = PART
+    for data, out in zip(words[::2], words[1::2], strict=True):
+        try:
+            how = replace(HOW, image_size=(32, 32))
+            show(embedded(data, Path(out), "timm:test_vit,pretrained=no", how, "float16", devices=2))
+        except UserError as error:
+            print(error, file=sys.stderr)
 
 
 @pytest.mark.slow
 def test_two_ranks_write_the_bytes_of_one_and_refuse_a_stream(tmp_path: Path) -> None:
     shards = str(write_shards(tmp_path / "shards", 40, per_shard=10))
     how = replace(HOW, image_size=(32, 32))
-    embed("timm:test_vit,pretrained=no", shards, tmp_path / "one.parquet", how, patches="float16")
-    (tmp_path / "script.py").write_text(SCRIPT)
+    embedded(shards, tmp_path / "one.parquet", "timm:test_vit,pretrained=no", how, "float16")
     words = [shards, str(tmp_path / "two.parquet"), f"stream:{shards}", str(tmp_path / "stream.parquet")]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "script.py"), *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = call_on_two_ranks(embed_each, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1, "only the first rank speaks"
     assert (tmp_path / "two.parquet").read_bytes() == (tmp_path / "one.parquet").read_bytes()
-    assert done.stderr.count("by one process, but there are 2") == 2
+    assert done.stderr.count("one process reads from beginning to end, but there are 2") == 2
 
 
 def test_files_of_other_formats_keep_their_own_names(tmp_path: Path) -> None:

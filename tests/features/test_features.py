@@ -1,9 +1,6 @@
 """Features of whole sources: made once, in parts, by any number of ranks, of what can be read."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,46 +8,31 @@ import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
+from mean_color import MeanColor
 from PIL import Image
+from ranks import two_ranks
 from rich.console import Console
 from tiny import write_pictures
-from torch import Tensor
 
 from flexpredict.cli import main
 from flexpredict.data.sources.opening import ImageSource, open_source
-from flexpredict.encoders.frozen import FrozenEncoder, Layer, ViTEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.features import extraction as features_module
-from flexpredict.features.extraction import Extraction, Features, cached_features, extract_features
+from flexpredict.features import parts as parts_module
+from flexpredict.features.extraction import Features, cached_features, extract_features
 from flexpredict.model.encoder import build_encoder
+from flexpredict.settings.extraction import Extraction
 
 HOW = Extraction(batch_size=8)
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(features_module, "_PART", 16)
-    return tmp_path / "cache"
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "_MOST_IMAGES", 16)
 
 
-class MeanColour(FrozenEncoder):
-    """Features that can be computed by hand: the mean colour of each 8x8 patch. Counts what it is asked for."""
-
-    def __init__(self, scale: float = 1.0) -> None:
-        super().__init__("colour", "the mean colour", 3, 1, (8, 8), (32, 32), "mean", (0.0,) * 3, (1 / 255,) * 3)
-        self.scale = torch.nn.Parameter(torch.tensor(scale))
-        self.seen = 0
-        self.fails_after = 10**9
-
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        self.seen += len(images)
-        if self.seen > self.fails_after:
-            raise KeyboardInterrupt
-        return [Layer(torch.nn.functional.avg_pool2d(images, 8).flatten(2).mT * self.scale, None)]
-
-
-def cached(encoder: FrozenEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
+def cached(encoder: ImageEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
     return cached_features(encoder, source, how, Fabric(accelerator="cpu", devices=1), Console(quiet=True))
 
 
@@ -59,7 +41,7 @@ def folder(path: Path, count: int = 40) -> ImageSource:
 
 
 def test_features_are_those_of_the_images_in_their_order(tmp_path: Path) -> None:
-    found = cached(MeanColour(), folder(tmp_path))
+    found = cached(MeanColor(), folder(tmp_path))
     files = sorted((tmp_path / "pictures").iterdir())
     by_hand = [np.asarray(Image.open(file), np.float32).mean(axis=(0, 1)) for file in files]
     np.testing.assert_allclose(found.vectors.numpy(), by_hand, atol=1e-2)
@@ -67,7 +49,7 @@ def test_features_are_those_of_the_images_in_their_order(tmp_path: Path) -> None
 
 
 def test_a_second_call_reads_what_the_first_has_kept(tmp_path: Path) -> None:
-    source, encoder = folder(tmp_path), MeanColour()
+    source, encoder = folder(tmp_path), MeanColor()
     first = cached(encoder, source)
     assert encoder.seen == 40
     again = cached(encoder, source)
@@ -75,18 +57,18 @@ def test_a_second_call_reads_what_the_first_has_kept(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_extraction_goes_on_where_it_was(tmp_path: Path) -> None:
-    source, encoder = folder(tmp_path), MeanColour()
+    source, encoder = folder(tmp_path), MeanColor()
     encoder.fails_after = 30  # in the second of three parts
     with pytest.raises(KeyboardInterrupt):
         cached(encoder, source)
     encoder.fails_after, encoder.seen = 10**9, 0
     found = cached(encoder, source)
     assert encoder.seen == 40 - 16, "the first part is not made again"
-    assert torch.equal(found.vectors, extract_features(MeanColour(), source, HOW).vectors)
+    assert torch.equal(found.vectors, extract_features(MeanColor(), source, HOW).vectors)
 
 
 def test_a_part_that_was_cut_short_on_disk_is_made_again(tmp_path: Path, own_cache: Path) -> None:
-    source, encoder = folder(tmp_path), MeanColour()
+    source, encoder = folder(tmp_path), MeanColor()
     first = cached(encoder, source)
     part = sorted(own_cache.rglob("part-*"))[1]
     part.write_bytes(part.read_bytes()[:-8])
@@ -95,9 +77,9 @@ def test_a_part_that_was_cut_short_on_disk_is_made_again(tmp_path: Path, own_cac
 
 
 def test_other_weights_settings_or_images_make_other_features(tmp_path: Path) -> None:
-    source, encoder = folder(tmp_path), MeanColour()
+    source, encoder = folder(tmp_path), MeanColor()
     first = cached(encoder, source)
-    torch.testing.assert_close(cached(MeanColour(2.0), source).vectors, 2 * first.vectors)
+    torch.testing.assert_close(cached(MeanColor(2.0), source).vectors, 2 * first.vectors)
     cached(encoder, source, replace(HOW, image_size=(16, 24)))
     assert encoder.seen == 80
     Image.new("RGB", (32, 32), (10, 20, 30)).save(tmp_path / "pictures" / "007.png")
@@ -109,32 +91,32 @@ def test_other_weights_settings_or_images_make_other_features(tmp_path: Path) ->
 
 
 def test_what_cannot_be_read_is_left_out_and_counted_up_to_a_twentieth(tmp_path: Path) -> None:
-    whole = cached(MeanColour(), folder(tmp_path))
+    whole = cached(MeanColor(), folder(tmp_path))
     for broken in (3, 39):
         (tmp_path / "pictures" / f"{broken:03d}.png").write_bytes(b"nothing")
-    found = cached(MeanColour(), open_source(str(tmp_path / "pictures")))
+    found = cached(MeanColor(), open_source(str(tmp_path / "pictures")))
     kept = [index for index in range(40) if index not in (3, 39)]
     assert found.indices.tolist() == kept
     assert torch.equal(found.vectors, whole.vectors[kept])
     assert [Path(failure.name).name for failure in found.skipped] == ["003.png", "039.png"]
     (tmp_path / "pictures" / "010.png").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"3 of 40 images of .* could not be read, for example .*003.png"):
-        cached(MeanColour(), open_source(str(tmp_path / "pictures")))
+        cached(MeanColor(), open_source(str(tmp_path / "pictures")))
 
 
 def test_a_part_of_which_nothing_can_be_read_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features_module, "_PART", 2)
+    monkeypatch.setattr(parts_module, "_MOST_IMAGES", 2)
     folder(tmp_path)
     for broken in (4, 5):
         (tmp_path / "pictures" / f"{broken:03d}.png").write_bytes(b"nothing")
-    encoder = MeanColour()
+    encoder = MeanColor()
     found = cached(encoder, open_source(str(tmp_path / "pictures")))
     assert found.vectors.shape == (38, 3) and len(found.skipped) == 2 and encoder.seen == 38
 
 
 def test_features_that_are_not_numbers_are_refused_at_once_and_not_kept(tmp_path: Path, own_cache: Path) -> None:
-    encoder = MeanColour(float("nan"))
-    with pytest.raises(UserError, match=r"the mean colour gives NaN or infinity for 8 of 8 images, .*000.png"):
+    encoder = MeanColor(float("nan"))
+    with pytest.raises(UserError, match=r"the mean color gives NaN or infinity for 8 of 8 images, .*000.png"):
         cached(encoder, folder(tmp_path))
     assert encoder.seen == 8 and not list(own_cache.rglob("part-*"))
 
@@ -146,9 +128,9 @@ def test_bfloat16_is_close_to_float32() -> None:
     exact = cached(encoder, source).vectors
     rough = cached(encoder, source, replace(HOW, precision="bf16-mixed")).vectors
     assert not torch.equal(exact, rough)
-    centred = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
-    assert float(torch.nn.functional.cosine_similarity(*centred).min()) > 0.99
-    with pytest.raises(UserError, match="precision is '16'"):
+    centered = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
+    assert float(torch.nn.functional.cosine_similarity(*centered).min()) > 0.99
+    with pytest.raises(UserError, match="precision=16 is not known"):
         Extraction(precision="16")
 
 
@@ -156,34 +138,27 @@ def test_a_place_for_features_that_cannot_be_made_is_named(tmp_path: Path, monke
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "file"))
     with pytest.raises(UserError, match="FLEXPREDICT_CACHE"):
-        cached(MeanColour(), folder(tmp_path))
+        cached(MeanColor(), folder(tmp_path))
 
 
 def test_unusual_settings_are_named_and_usual_ones_are_not() -> None:
-    encoder = MeanColour()
+    encoder = MeanColor()
     assert Extraction().settings(encoder) == ""
     assert Extraction(pooling="mean", image_size=(32, 32)).settings(encoder) == ""
     assert Extraction(4, "class", (64, 48)).settings(encoder) == "last 4 layers, class pooling, 64x48"
 
 
 @pytest.mark.slow
-def test_two_ranks_give_the_numbers_of_one(tmp_path: Path) -> None:
+def test_two_ranks_give_the_numbers_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """2,500 images are two parts, one for each rank."""
     given = ["--train", "scenes:2500,size=16", "--test", "scenes:100,size=16,split=test", "--accelerator", "cpu"]
     given += ["--image_size", "32", "--labels", "1", "--l2", "0.1"]
     words = ["probe", "timm:test_vit,pretrained=no", *given, "--out"]
     assert main([*words, str(tmp_path / "one.json")]) == 0
     alone = json.loads((tmp_path / "one.json").read_text())
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     cache = tmp_path / "cache of two"
-    done = subprocess.run(
-        [*command, "-m", "flexpredict.cli", *words, str(tmp_path / "two.json"), "--devices", "2"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "FLEXPREDICT_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
-    )
+    monkeypatch.setenv("FLEXPREDICT_CACHE", str(cache))
+    done = two_ranks(*words, str(tmp_path / "two.json"), "--devices", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1, "only the first rank speaks"
     together = json.loads((tmp_path / "two.json").read_text())

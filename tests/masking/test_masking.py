@@ -227,7 +227,7 @@ def test_one_unlucky_image_does_not_take_the_context_from_the_batch() -> None:
 def test_the_last_resort_leaves_enough_and_does_not_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     masking, grid = Masking(min_context=0.4), (14, 14)
     check_masking(Masking(min_context=0.4, targets=1), grid)
-    monkeypatch.setattr(multiblock, "_FURTHER", 1)
+    monkeypatch.setattr(multiblock, "_RETRIES", 1)
     masks = sample_masks(masking, grid, stream_key(0, "masks", 0), 256)
     assert_sound(masks, masking, grid, 256)
     assert not leaks(masks, grid)
@@ -278,7 +278,7 @@ def test_images_and_their_contexts_are_drawn_independently() -> None:
 
 @pytest.mark.parametrize("grid", [(4, 4), (5, 9), (14, 14)])
 @pytest.mark.parametrize(("kind", "seen"), [("random", 0.25), ("blocks", 0.4)])
-def test_random_patches_and_heaped_blocks_divide_the_grid_exactly(
+def test_random_patches_and_block_masks_divide_the_grid_exactly(
     kind: str, seen: float, grid: tuple[int, int]
 ) -> None:
     masks = sample_masks(Masking(kind=kind), grid, 11, 64)
@@ -287,7 +287,7 @@ def test_random_patches_and_heaped_blocks_divide_the_grid_exactly(
     assert masks.context.shape[-1] == round(math.prod(grid) * seen)
 
 
-def test_heaped_blocks_hide_whole_regions_and_random_patches_do_not() -> None:
+def test_block_masks_hide_whole_regions_and_random_patches_do_not() -> None:
     def neighbours_alike(kind: str) -> float:
         targets = sample_masks(Masking(kind=kind, mask_ratio=0.6), (14, 14), 3, 256).targets
         hidden = covered(targets.flatten(0, 2), (14, 14)).view(-1, 14, 14)
@@ -298,7 +298,7 @@ def test_heaped_blocks_hide_whole_regions_and_random_patches_do_not() -> None:
 
 
 def test_one_block_is_as_large_as_it_should_be_and_lies_anywhere() -> None:
-    """A ratio that one block of 4x5 fills exactly: so the heap is that block, at each place equally often."""
+    """A ratio that one block of 4x5 fills exactly: so the mask is that block, at each place equally often."""
     masking = Masking(kind="blocks", mask_ratio=0.2, target_scale=(0.2, 0.2), target_aspect=(0.8, 0.8))
     masks = sample_masks(masking, (10, 10), 4, 6000)
     assert (block_sizes(masks, 10) == torch.tensor([4, 5])).all()
@@ -306,7 +306,7 @@ def test_one_block_is_as_large_as_it_should_be_and_lies_anywhere() -> None:
     assert (corners[:7, :6] > 0.6 * 6000 / 42).all() and corners[:7, :6].sum() == 6000
 
 
-def test_heaped_blocks_favour_no_side_of_the_image() -> None:
+def test_block_masks_favor_no_side_of_the_image() -> None:
     _, targets = frequencies(Masking(kind="blocks"), (8, 8), steps=10, batch=2000)
     torch.testing.assert_close(targets, targets.flip(0), rtol=0.06, atol=0)
     torch.testing.assert_close(targets, targets.flip(1), rtol=0.06, atol=0)

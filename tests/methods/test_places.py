@@ -1,18 +1,18 @@
 """A method says where the features it is judged by were read."""
 
-from typing import Literal
-
 import pytest
 import torch
 
-from flexpredict.masking import Masking, sample_masks
-from flexpredict.masking.masks import Kind
+from flexpredict.masking import sample_masks
 from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.methods.method import Prediction
 from flexpredict.model.encoder import Encoder, build_encoder
-from flexpredict.model.predictor import Positions, Predictor
+from flexpredict.model.predictor import Predictor
+from flexpredict.settings.masking import Kind, Masking
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.targets import Resolution, Standardize, Targets
 from flexpredict.training.health import location_health
 
 IMAGES, CONTEXTS = 3, 2
@@ -45,10 +45,11 @@ def everywhere(patches: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("resolution", "side"), [("full", 8), ("half_bilinear", 4), ("half_max", 4)])
-def test_those_of_ijepa_are_its_targets_patches_or_cells(
-    resolution: Literal["full", "half_bilinear", "half_max"], side: int
+@pytest.mark.parametrize("standardize", ["none", "position"])
+def test_those_of_ijepa_are_its_targets_before_they_are_standardized(
+    resolution: Resolution, side: int, standardize: Standardize
 ) -> None:
-    model = IJEPA(encoder(), predictor(), resolution)
+    model = IJEPA(encoder(), predictor(), Targets(resolution=resolution, standardize=standardize))
     images, context, targets = inputs("multiblock", (side, side))
     whole = model.target_features(images, everywhere(side * side))[:, 0]
     assert_read_from(whole, model(images, context, targets))

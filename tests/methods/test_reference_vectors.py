@@ -1,11 +1,8 @@
-"""Agreement with numbers that the authors' own code gave, within 1e-5 (skipped where the files are absent)."""
+"""Agreement with numbers that the authors' own code gave, within 1e-5."""
 
-import json
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
+from reference_vectors import reference_checkpoint, reference_sizes, reference_vectors
 
 from flexpredict import randomness
 from flexpredict.methods.ijepa import IJEPA
@@ -13,7 +10,6 @@ from flexpredict.model.encoder import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.settings.positions import Positions
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
 PREDICTOR_NAMES = {
     "predictor_embed": "projection",
     "predictor_blocks": "blocks",
@@ -21,13 +17,10 @@ PREDICTOR_NAMES = {
     "predictor_proj": "output",
 }
 
-pytestmark = pytest.mark.skipif(not REFERENCE.is_dir(), reason="no reference vectors beside the repository")
-
 
 def load(folder: str) -> tuple[IJEPA, dict[str, torch.Tensor], dict[str, dict[str, torch.Tensor]]]:
-    sizes = json.loads((REFERENCE / folder / "model.json").read_text())
-    vectors = {name: torch.from_numpy(array) for name, array in np.load(REFERENCE / folder / "vectors.npz").items()}
-    saved = torch.load(REFERENCE / folder / "checkpoint.pth.tar", weights_only=True)
+    sizes = reference_sizes(folder)
+    saved = torch.load(reference_checkpoint(folder), weights_only=True)
     options = {name: sizes[name] for name in ("embed_dim", "depth", "num_heads")}
     encoder = build_encoder(
         "vit_tiny_patch16_224", (sizes["img_size"],) * 2, patch_size=sizes["patch_size"], options=options
@@ -54,7 +47,7 @@ def load(folder: str) -> tuple[IJEPA, dict[str, torch.Tensor], dict[str, dict[st
         elif name != "predictor_pos_embed":
             weights[f"{PREDICTOR_NAMES[head]}.{rest}"] = tensor
     predictor.load_state_dict(weights)
-    return model, vectors, saved
+    return model, reference_vectors(folder), saved
 
 
 def strip(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -10,10 +10,11 @@ import torch
 import yaml
 from interrupted import assert_a_resumed_run_ends_as_if_nothing_had_happened
 from safetensors.torch import load_file
-from tiny import RECIPE, write_pictures
+from tiny import RECIPE
 from torch import nn
 from torch.nn import functional as F
 
+from flexpredict import pretrain
 from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
@@ -21,7 +22,6 @@ from flexpredict.model.encoder import build_encoder
 from flexpredict.model.position_noise import ConditionalNoise, noisy_tokens, stochastic_positions
 from flexpredict.model.positions import noise_to_signal, sincos_positions
 from flexpredict.model.predictor import Predictor
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.positions import Positions
@@ -193,11 +193,6 @@ def test_the_penalty_is_the_sum_of_absolute_entries_of_a_and_nothing_else_change
     torch.testing.assert_close(weight.grad, plain.predictor.projection.weight.grad + 0.01 * weight.sign())
     name = "predictor.blocks.0.mlp.fc1.weight"
     assert torch.equal(model.get_parameter(name).grad, plain.get_parameter(name).grad)
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
 
 
 def run(pictures: str, out: Path, **fields: Any) -> list[dict[str, Any]]:

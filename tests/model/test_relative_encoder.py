@@ -95,7 +95,7 @@ def test_all_patches_give_the_output_of_transformers(
     loaded = flexpredict.load(tmp_path)
     images = numbers(2, 3, 32, 32)
     close(loaded.encoder.last_tokens(images)[-1], model(images).last_hidden_state)
-    assert isinstance(loaded.encoder, RelativeEncoder) and "relative positions" in loaded.found[0]
+    assert isinstance(loaded.encoder, RelativeEncoder) and "relative positions" in loaded.details[0]
 
 
 def test_a_pair_of_patches_has_the_row_of_timms_index() -> None:
@@ -261,8 +261,8 @@ def test_a_new_encoder_starts_as_timms_does() -> None:
 @pytest.mark.parametrize(
     ("model", "positions", "class_token", "options", "words"),
     [
-        ("beit_base_patch16_224", "sincos", True, {}, "--encoder_positions relative"),
-        ("beit_base_patch16_224", "relative", False, {}, "--class_token true"),
+        ("beit_base_patch16_224", "sincos", True, {}, "encoder_positions=relative"),
+        ("beit_base_patch16_224", "relative", False, {}, "class_token=true"),
         ("vit_tiny_patch16_224", "relative", True, {}, "no relative positions"),
         ("beit_base_patch16_224", "relative", True, {"use_rel_pos_bias": False}, "tables of relative positions"),
     ],

@@ -18,25 +18,27 @@ from PIL import Image
 from rich.console import Console
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
+from flexpredict.data.default_sizes import default_image_size, default_patch_size
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_images
 from flexpredict.data.sources.streams import Record
-from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
 from flexpredict.errors import UserError
-from flexpredict.prepare.inspection import Survey, inspect
+from flexpredict.prepare.inspect import inspect
 from flexpredict.prepare.inspection.contact_sheet import (
-    GHOST,
-    TARGET_COLOURS,
+    SHOWS_THROUGH,
+    TARGET_COLORS,
     VEIL,
     VIEWS,
     draw_masks,
     training_views,
 )
 from flexpredict.prepare.inspection.passing_stream import PassingStream
+from flexpredict.prepare.inspection.survey import Survey
 from flexpredict.randomness import uniform
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.masking import Masking
+from flexpredict.showing import show
 
 
 def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:
@@ -65,10 +67,11 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def look(source: Any, out: Path, **options: Any) -> tuple[Survey, str]:
-    """The survey, and what was printed into a pipe."""
+    """The survey, and what is shown of it in a pipe."""
     printed = io.StringIO()
-    survey = inspect(source, out, **{"workers": 0, "console": Console(file=printed), **options})
-    return survey, printed.getvalue()
+    inspection = inspect(source, out, **{"workers": 0, **options})
+    show(inspection, Console(file=printed))
+    return inspection.survey, printed.getvalue()
 
 
 def lines(path: Path) -> list[Any]:
@@ -113,11 +116,11 @@ def test_numbers_are_those_that_pil_and_numpy_give(mixed: Path, tmp_path: Path) 
     ]
     sides = [min(size) for size in upright]
 
-    assert (survey.images, survey.looked_at, survey.readable, survey.broken) == (14, 14, 10, 4)
+    assert (survey.images, survey.examined, survey.readable, survey.broken) == (14, 14, 10, 4)
     assert survey.bytes == sum(path.stat().st_size for path in files)
     assert survey.formats == Counter(image.format for image in images)
     assert survey.modes == Counter(image.mode for image in images)
-    assert (survey.turned, survey.animated, survey.colourless) == (1, 1, 2)
+    assert (survey.rotated, survey.animated, survey.grayscale) == (1, 1, 2)
     assert survey.sizes is not None
     spread = survey.sizes.shorter_side
     assert (spread.smallest, spread.largest) == (min(sides), max(sides))
@@ -195,8 +198,8 @@ def test_a_sample_is_evenly_spaced_and_said_to_be_one(tmp_path: Path) -> None:
     # Every tenth is black, and all others are different.
     images[:, 0, 0, 0] = torch.where(torch.arange(101) % 10 == 0, 0, torch.arange(101) + 1)
     survey, printed = look(ArraySource("arrays", images), tmp_path, sample=11)
-    assert (survey.images, survey.looked_at, survey.duplicates.superfluous) == (101, 11, 10)
-    assert "101, of which 11 were looked at" in printed
+    assert (survey.images, survey.examined, survey.duplicates.superfluous) == (101, 11, 10)
+    assert "101, of which 11 were examined" in printed
     assert "arrays, image 90" in (tmp_path / "duplicates.jsonl").read_text()
 
 
@@ -208,7 +211,7 @@ def test_class_balance_names_the_largest_and_the_smallest(tmp_path: Path) -> Non
     survey, printed = look(ArraySource("arrays", images.to(torch.uint8), names, labels), tmp_path, sample=20)
     assert survey.classes is not None
     # Of all images, although only a sample was decoded; and the class without any image counts.
-    assert (survey.classes.count, survey.classes.labelled, survey.classes.unlabelled) == (14, sum(counts), 2)
+    assert (survey.classes.count, survey.classes.labeled, survey.classes.unlabeled) == (14, sum(counts), 2)
     assert (survey.classes.images.smallest, survey.classes.images.largest) == (0, 200)
     assert survey.classes.largest[:2] == [("class 12", 200), ("class 11", 12)]
     assert survey.classes.smallest[:2] == [("class 13", 0), ("class 0", 1)]
@@ -220,14 +223,14 @@ def test_one_class_only_and_no_colours_are_worth_a_warning(tmp_path: Path) -> No
     images = torch.arange(4, dtype=torch.uint8)[:, None, None, None].expand(-1, 40, 40, 3).contiguous()
     survey, _ = look(ArraySource("arrays", images, ("cat", "dog"), torch.ones(4, dtype=torch.int64)), tmp_path)
     assert any("one class, dog" in warning for warning in survey.warnings)
-    assert any("No image has colours" in warning for warning in survey.warnings)
+    assert any("No image has colors" in warning for warning in survey.warnings)
 
 
 def test_images_below_the_training_size_are_counted_and_a_smaller_size_is_proposed(tmp_path: Path) -> None:
     files = {f"{number}.png": content(picture(100 if number < 6 else 200, 210, number)) for number in range(20)}
     survey, _ = look(str(write(tmp_path / "x", files)), tmp_path / "out")
     assert survey.image_size == (192, 192) and survey.patch_size == 16 and survey.smaller == 6
-    assert any("--image_size 96" in warning for warning in survey.warnings)
+    assert any("image_size=96" in warning for warning in survey.warnings)
     assert not look(str(tmp_path / "x"), tmp_path / "out", image_size=(96, 96))[0].warnings
 
 
@@ -256,7 +259,7 @@ def test_a_stream_is_surveyed_like_the_source_of_the_same_images(mixed: Path, tm
     source, _ = look(str(mixed), tmp_path / "source")
     for workers in (0, 2):
         stream, _ = look(as_stream(mixed), tmp_path / "stream", workers=workers)
-        assert stream.classes is not None and stream.classes.labelled == 10
+        assert stream.classes is not None and stream.classes.labeled == 10
         assert dataclasses.replace(stream, source=source.source, classes=None) == source
         for name in ("broken.jsonl", "duplicates.jsonl"):
             assert (tmp_path / "stream" / name).read_bytes() == (tmp_path / "source" / name).read_bytes()
@@ -272,14 +275,14 @@ def test_a_sample_of_a_stream_is_its_beginning_and_nothing_behind_is_read(tmp_pa
                 number += 1
 
     survey, printed = look(Endless([[]]), tmp_path, sample=10, image_size=(32, 32))
-    assert (survey.images, survey.looked_at, survey.duplicates.groups) == (None, 10, 3)
+    assert (survey.images, survey.examined, survey.duplicates.groups) == (None, 10, 3)
     assert "unknown length" in printed
 
 
 def test_a_broken_entry_of_a_stream_counts_as_broken(tmp_path: Path) -> None:
     entries = [Record("fine", content(picture())), UnreadableImage("shard.tar/x", "cut off")]
     survey, _ = look(FakeStream([entries]), tmp_path)
-    assert (survey.looked_at, survey.broken, survey.images) == (2, 1, 2)
+    assert (survey.examined, survey.broken, survey.images) == (2, 1, 2)
     assert lines(tmp_path / "broken.jsonl") == [{"name": "shard.tar/x", "reason": "cut off"}]
 
 
@@ -289,7 +292,7 @@ def test_what_is_kept_of_a_stream_is_evenly_spaced_and_little(tmp_path: Path) ->
         records: list[Record | UnreadableImage] = [Record(str(number), pixels, number) for number in range(length)]
         with (tmp_path / "names").open("w+") as file:
             passing = PassingStream(FakeStream([records[:2], records[2:]]), None, file)
-            assert [entry.name for entry in passing] == [str(number) for number in range(length)]
+            assert [entry.name for _, entry in passing] == [str(number) for number in range(length)]
             kept = [int(record.name) for record in passing.kept(np.ones(length, np.bool_)).records]
             assert passing.names([0, length - 1]) == {0: "0", length - 1: str(length - 1)}
         assert min(length, 24) <= len(kept) <= 48
@@ -311,7 +314,7 @@ def test_the_table_fits_80_columns_of_a_pipe_and_takes_no_name_for_markup(tmp_pa
         name, torch.zeros(20, 32, 32, 3, dtype=torch.uint8), tuple(f"[red]{i}" for i in labels), labels
     )
     _, printed = look(source, Path(os.path.relpath(tmp_path)))
-    table = printed.split("Written to")[0]
+    table = printed.split("Written:")[0]
     assert max(map(len, table.splitlines())) <= 80 and "\x1b" not in printed
     assert "[bold]very_long_name/" in printed
 
@@ -323,10 +326,10 @@ def test_bad_settings_are_refused_before_anything_is_read(tmp_path: Path) -> Non
 
     source = Untouchable("arrays", torch.zeros(3, 64, 64, 3, dtype=torch.uint8))
     for options, said in (
-        ({"sample": 0}, "sample is 0"),
-        ({"workers": -1}, "workers is -1"),
-        ({"patch_size": 0}, "patch_size is 0"),
-        ({"image_size": (60, 64), "patch_size": 16}, "60x64.*16x16"),
+        ({"sample": 0}, "sample=0"),
+        ({"workers": -1}, "workers=-1"),
+        ({"patch_size": 0}, "patch_size=0"),
+        ({"image_size": (60, 64), "patch_size": 16}, "60x64.*patch_size=16"),
         ({"image_size": (64, 64), "patch_size": 64}, "1x1 patches"),
     ):
         with pytest.raises(UserError, match=said):
@@ -370,8 +373,8 @@ def test_masks_are_drawn_where_they_are(shape: tuple[int, int]) -> None:
             assert (drawn[at] == pixels[at]).all()
         else:
             luma = 0.299 * pixels[at][0] + 0.587 * pixels[at][1] + 0.114 * pixels[at][2]
-            assert np.abs(drawn[at] - (GHOST * luma + (1 - GHOST) * np.array(VEIL))).max() <= 1
-    first, second = (np.all(drawn == colour, axis=-1) for colour in TARGET_COLOURS[:2])
+            assert np.abs(drawn[at] - (SHOWS_THROUGH * luma + (1 - SHOWS_THROUGH) * np.array(VEIL))).max() <= 1
+    first, second = (np.all(drawn == colour, axis=-1) for colour in TARGET_COLORS[:2])
     top, left, right = -(-shape[0] // 4), -(-shape[1] // 4), -(-3 * shape[1] // 4) - 1
     # The first begins with the second row of patches; the second reaches down to the edge of the picture.
     assert first[top].nonzero()[0].tolist() == list(range(left, right + 1)) and not first[:top].any()
@@ -408,8 +411,8 @@ def test_the_sheet_shows_the_colours_of_the_images_and_of_all_targets(masking: M
     pixels = np.asarray(sheet)
     # A tile each, and half of the views.
     assert all((pixels == colour).all(axis=-1).sum() > 7 * 176 * 176 for colour in colours.numpy())
-    expected = 1 if masking.kind == "random" else min(masking.targets, len(TARGET_COLOURS))
-    drawn = [(pixels == colour).all(axis=-1).sum() for colour in TARGET_COLOURS]
+    expected = 1 if masking.kind == "random" else min(masking.targets, len(TARGET_COLORS))
+    drawn = [(pixels == colour).all(axis=-1).sum() for colour in TARGET_COLORS]
     assert min(drawn[:expected]) > 1000 and not any(drawn[expected:5])
 
 
@@ -421,10 +424,10 @@ def test_names_that_the_font_lacks_are_drawn_as_near_as_can_be(tmp_path: Path) -
     assert sheets[0] == sheets[1] != sheets[2]
 
 
-def test_usual_sizes_are_those_nearest_below() -> None:
-    assert usual_image_size([(500, 300), (100, 180), (70, 900)]) == 96
-    assert usual_image_size([(10, 10)]) == 32 and usual_image_size([(4000, 3000)]) == 224
-    assert [usual_patch_size((side, side), 16) for side in (224, 128, 96, 64, 48, 32)] == [16, 16, 12, 8, 6, 4]
-    assert usual_patch_size((224, 224), 14) == 14 and usual_patch_size((97, 97), 16) == 16
+def test_default_sizes_are_those_nearest_below() -> None:
+    assert default_image_size([(500, 300), (100, 180), (70, 900)]) == 96
+    assert default_image_size([(10, 10)]) == 32 and default_image_size([(4000, 3000)]) == 224
+    assert [default_patch_size((side, side), 16) for side in (224, 128, 96, 64, 48, 32)] == [16, 16, 12, 8, 6, 4]
+    assert default_patch_size((224, 224), 14) == 14 and default_patch_size((97, 97), 16) == 16
     with pytest.raises(UserError, match="No image"):
-        usual_image_size([])
+        default_image_size([])

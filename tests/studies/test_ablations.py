@@ -17,7 +17,7 @@ from small_study import asked, base, recording, said
 from flexpredict import pretraining
 from flexpredict.commands import ablate_task
 from flexpredict.data.sources.opening import open_source
-from flexpredict.encoders.frozen import open_encoder
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.studies.ablations import ablating
@@ -70,7 +70,7 @@ def test_location_is_measured_as_evaluate_location_does_and_nothing_stays_in_the
     numbers = json.loads((run / "measured.json").read_text())["numbers"]
     assert not (run / ".features").exists() and not (tmp_path / "cache" / "features").exists()
     train, test = open_source("scenes:64,size=32"), open_source("scenes:40,size=32,split=test")
-    alone = evaluate_location(open_encoder(run), train, test, shifts=1, images=30).numbers
+    alone = evaluate_location(open_encoder(run), train, test, shifts=1, images=30, out=None).numbers
     assert numbers["location share"] == alone["location share"]
     assert numbers["lost, 1 patch"] == alone["accuracy lost, 1 patch"]
 

@@ -13,10 +13,10 @@ from scipy.special import gamma, hyp1f1
 from tiny import RECIPE, write_pictures
 from torch import Tensor
 
+from flexpredict import pretrain
 from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.positions import location_blur, sincos_positions
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.studies.analyses import proposition1
 from flexpredict.studies.analyses.blur import draw_blur, hidden

@@ -1,35 +1,15 @@
 """Two processes on gloo train the model that one process trains."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ranks import OPTIONS, two_ranks
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
-from flexpredict.pretraining import pretrain
-
-OPTIONS = {
-    "model": "vit_tiny_patch16_224",
-    "model_options": '{"embed_dim": 24, "depth": 2, "num_heads": 2}',
-    "image_size": "32",
-    "patch_size": "4",
-    "predictor": '{"dim": 16, "depth": 2, "heads": 2}',
-    "batch_size": "8",
-    "epochs": "3",
-    "checkpoint_every": "3",
-    "accelerator": "cpu",
-}
-
-
-def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    return subprocess.run(
-        [*command, "-m", "flexpredict.cli", *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
+from flexpredict import pretrain
 
 
 @pytest.mark.slow
@@ -40,7 +20,7 @@ def test_two_ranks_reach_the_weights_of_one(kind: str, standardize: Any, tmp_pat
         str(pictures), tmp_path / "one", **RECIPE, positions={"kind": kind}, targets={"standardize": standardize}
     )
     given = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
-    done = torchrun(
+    done = two_ranks(
         "pretrain", "--data", str(pictures), "--out", str(tmp_path / "two"), *given, "--devices", "2",
         "--positions.kind", kind, "--targets.standardize", standardize,
     )  # fmt: skip
@@ -59,7 +39,7 @@ def test_two_ranks_reach_the_weights_of_one(kind: str, standardize: Any, tmp_pat
 def test_two_ranks_agree_on_the_length_that_fits_the_time(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "pictures")
     given = [word for name, value in OPTIONS.items() if name != "epochs" for word in (f"--{name}", value)]
-    done = torchrun(
+    done = two_ranks(
         "pretrain", "--data", str(pictures), "--out", str(tmp_path / "run"), *given, "--devices", "2",
         "--minutes", "0.3",
     )  # fmt: skip
@@ -71,6 +51,6 @@ def test_two_ranks_agree_on_the_length_that_fits_the_time(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_bad_input_ends_both_ranks_with_one_message(tmp_path: Path) -> None:
     places = ["--data", str(tmp_path / "missing"), "--out", str(tmp_path / "run")]
-    done = torchrun("pretrain", *places, "--accelerator=cpu", "--devices=2")
+    done = two_ranks("pretrain", *places, "--accelerator=cpu", "--devices=2")
     assert done.returncode != 0 and "There is no folder" in done.stderr
     assert not (tmp_path / "run").exists()

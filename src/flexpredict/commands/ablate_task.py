@@ -1,6 +1,7 @@
-"""`flexpredict ablate --task FILE`: one run of a study, in a process of its own that `flexpredict ablate` starts."""
+"""One run of a study, in a process of its own that `flexpredict ablate` starts with a file that says what to do."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch.distributed
 from lightning_fabric import Fabric
 
 from flexpredict import pretraining
+from flexpredict.cores import prepare_threads
 from flexpredict.data.sources.opening import open_source
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies.ablations.costs import Costs, seconds_a_step
@@ -48,3 +50,8 @@ def carry_out(task: Task) -> int:
             other = starting + measuring + training - step * (outcome.steps - first_step)
             Costs(step, max(0.0, other)).save(out.path)
     return 0
+
+
+if __name__ == "__main__":
+    prepare_threads()
+    sys.exit(run(Path(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""Random views of images: where to crop, and whether to mirror, blur and grey them.
+"""Random views of images: where to crop, and whether to mirror, blur and make gray.
 
 What is drawn for a sample depends on its key alone, and so does every pixel that comes out. Weights of all sums
 over pixels are whole multiples of 2^-16, and pixels whole numbers below 256: float32 then adds them without
@@ -36,7 +36,7 @@ class Crops:
     places: NDArray[np.float64]  # B 2 in [0, 1), vertical and horizontal
     flip: NDArray[np.bool_]  # B
     blur_sigma: NDArray[np.float64]  # B, 0 where the image stays sharp
-    greyscale: NDArray[np.bool_]  # B
+    grayscale: NDArray[np.bool_]  # B
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Crops":
         return Crops(
@@ -46,13 +46,13 @@ class Crops:
             self.places[rows],
             self.flip[rows],
             self.blur_sigma[rows],
-            self.greyscale[rows],
+            self.grayscale[rows],
         )
 
     def boxes(self, sizes: NDArray[np.int64], image_size: tuple[int, int]) -> NDArray[np.int64]:
         """Left, top, right, bottom in whole pixels: sizes B 2 (height, width) -> B 4.
 
-        The first try that fits into the image is taken; where none does, the largest centred box whose aspect is
+        The first try that fits into the image is taken; where none does, the largest centered box whose aspect is
         allowed. This is the rule of torchvision's RandomResizedCrop.
         """
         height, width = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)
@@ -100,7 +100,7 @@ def draw_crops(augmentation: Augmentation, keys: Tensor) -> Crops:
     else:
         areas = _between(augmentation.crop_scale, areas)
         aspects = np.exp(_between((math.log(limits[0]), math.log(limits[1])), aspects))
-    vertical, horizontal, flip, blur, sigma, greyscale = numbers[:, 2 * _TRIES :].T
+    vertical, horizontal, flip, blur, sigma, grayscale = numbers[:, 2 * _TRIES :].T
     return Crops(
         areas,
         aspects,
@@ -108,7 +108,7 @@ def draw_crops(augmentation: Augmentation, keys: Tensor) -> Crops:
         np.stack((vertical, horizontal), axis=1),
         flip < augmentation.flip,
         np.where(blur < augmentation.blur, _between(augmentation.blur_sigma, sigma), 0.0),
-        greyscale < augmentation.greyscale,
+        grayscale < augmentation.grayscale,
     )
 
 
@@ -131,16 +131,16 @@ def crop_arrays(images: Tensor, crops: Crops, image_size: tuple[int, int]) -> Te
     return cropped
 
 
-def blur_and_grey(images: Tensor, crops: Crops) -> Tensor:
-    """Change, in place, the images that are to be blurred or to lose their colours: B 3 h w uint8."""
+def blur_and_grayscale(images: Tensor, crops: Crops) -> Tensor:
+    """Change, in place, the images that are to be blurred or to lose their colors: B 3 h w uint8."""
     sigmas = torch.from_numpy(crops.blur_sigma)
     # By width, so that images of a part have kernels of about one size.
     blurred = sigmas.argsort()[int((sigmas == 0).sum()) :]
     for part in _parts(len(blurred), images[0].numel()):
         _put(images, blurred[part], _blur(images.index_select(0, blurred[part]), sigmas[blurred[part]]))
-    grey = torch.from_numpy(crops.greyscale).nonzero()[:, 0]
-    for part in _parts(len(grey), images[0].numel()):
-        _put(images, grey[part], _greyscale(images.index_select(0, grey[part])))
+    gray = torch.from_numpy(crops.grayscale).nonzero()[:, 0]
+    for part in _parts(len(gray), images[0].numel()):
+        _put(images, gray[part], _grayscale(images.index_select(0, gray[part])))
     return images
 
 
@@ -151,11 +151,11 @@ def _resizing(start: Tensor, stop: Tensor, size: int, out_size: int) -> Tensor:
     borders of the box: what PIL and torchvision do to an image that was cropped before.
     """
     scale = ((stop - start) / out_size)[:, None, None]
-    centres = start[:, None, None] + (torch.arange(out_size)[:, None] + 0.5) * scale
+    centers = start[:, None, None] + (torch.arange(out_size)[:, None] + 0.5) * scale
     pixels = torch.arange(size) + 0.5
-    weights = (1 - (pixels - centres).abs_().div_(scale.clamp(min=1))).clamp_(min=0)
+    weights = (1 - (pixels - centers).abs_().div_(scale.clamp(min=1))).clamp_(min=0)
     inside = (pixels > start[:, None]) & (pixels < stop[:, None])
-    return _normalised(weights.mul_(inside[:, None]))
+    return _normalized(weights.mul_(inside[:, None]))
 
 
 def _blur(images: Tensor, sigmas: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ def _blur(images: Tensor, sigmas: Tensor) -> Tensor:
     radius = int(radii.max())
     taps = torch.arange(-radius, radius + 1).double()
     weights = torch.exp(-0.5 * (taps / sigmas[:, None]) ** 2) * (taps.abs() <= radii[:, None])
-    kernels = _normalised(weights).float()  # b k
+    kernels = _normalized(weights).float()  # b k
     wide = F.pad(images.float(), (radius, radius, 0, 0), mode="replicate")
     tall = F.pad(_weighted_sum(wide, kernels, dim=3), (0, 0, radius, radius), mode="replicate")
     return _weighted_sum(tall, kernels, dim=2)
@@ -183,7 +183,7 @@ def _weighted_sum(planes: Tensor, kernels: Tensor, dim: int) -> Tensor:
     return total.add_(0.5).floor_()
 
 
-def _greyscale(images: Tensor) -> Tensor:
+def _grayscale(images: Tensor) -> Tensor:
     """ITU-R 601 luma in 16-bit fixed point, as PIL's: b 3 h w uint8 -> b h w int32."""
     red, green, blue = images.int().unbind(dim=1)
     return (19595 * red + 38470 * green + 7471 * blue + _STEPS // 2) // _STEPS
@@ -195,7 +195,7 @@ def _put(images: Tensor, rows: Tensor, values: Tensor) -> None:
         images[row] = value
 
 
-def _normalised(weights: Tensor) -> Tensor:
+def _normalized(weights: Tensor) -> Tensor:
     """Weights in 0 … 1 -> the nearest multiples of 2^-16 to those that add up to one over the last dimension."""
     weights = (weights * _STEPS).round_()
     return weights.div_(weights.sum(dim=-1, keepdim=True)).mul_(_STEPS).round_().div_(_STEPS)

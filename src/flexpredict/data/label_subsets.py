@@ -15,11 +15,11 @@ def label_subset(labels: Tensor, fraction: float, seed: int) -> Tensor:
 
     The images of a class are put in a random order, and the j-th of n is due when the fraction reaches
     (j + 1/2) / n (counting from 0): the subset is what is due first. This is Sainte-Laguë's rule; of all class counts
-    a_k with that total it minimises Σ (a_k - fraction n_k)² / n_k. Rounding by largest remainders differs from it by
+    a_k with that total it minimizes Σ (a_k - fraction n_k)² / n_k. Rounding by largest remainders differs from it by
     an image here and there, but can *take away* an image from a class when the subset grows, which breaks nesting.
     """
     if not 0 < fraction <= 1:
-        raise UserError(f"The fraction of labels is {fraction}, but must be above 0 and at most 1 (0.01 is 1 %).")
+        raise UserError(f"fraction={fraction} must be more than 0 and at most 1 (0.01 is 1 %).")
     if labels.ndim != 1 or not len(labels) or labels.is_floating_point() or labels.min() < 0:
         raise UserError(
             f"A subset needs a list of class numbers from 0 up, but has {labels.dtype} labels {tuple(labels.shape)}"
@@ -29,7 +29,7 @@ def label_subset(labels: Tensor, fraction: float, seed: int) -> Tensor:
     absent = (counts == 0).nonzero().flatten().tolist()
     if absent:
         raise UserError(
-            f"{len(absent)} of {len(counts)} classes have no image, the first is {absent[0]}: number the classes "
+            f"{len(absent)} of {len(counts)} classes have no image, the first is {absent[0]}. Number the classes "
             "without gaps, or add images of them."
         )
     shuffled = permutation(stream_key(seed, "label subset"), len(labels))
@@ -40,7 +40,7 @@ def label_subset(labels: Tensor, fraction: float, seed: int) -> Tensor:
     rank -= (counts.cumsum(0) - counts)[classes]
     due = torch.where(rank == 0, 0.0, (rank.double() + 0.5) / counts[classes])
     size = max(len(counts), round(fraction * len(labels)))
-    # The sort is stable, so images that are due at the same time come in their random order.
+    # The sort is stable, so images that are due at the same time keep their random order.
     return shuffled[torch.argsort(due, stable=True)[:size]].sort().values.to(labels.device)
 
 

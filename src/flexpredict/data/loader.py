@@ -6,27 +6,26 @@ at a position, and the crop made of it, are pure functions of the seed. (Sources
 order of their own: see `stream_loader.py`.)
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from flexpredict.data import now_reading
-from flexpredict.data.augmentation import blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import Place
+from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, shuffled, stream_key
 from flexpredict.settings.augmentation import PRESETS, Augmentation
+from flexpredict.sizes import Size
 
-Size = tuple[int, int]
+RESUME = "Then resume the run, which goes on from its last checkpoint."
 
-# So many images in a row, tried for one place in a batch, make a broken data set and not a broken file.
+# If this many images in a row cannot be read, the data set is broken and not a file.
 _ATTEMPTS = 100
 
 
@@ -44,41 +43,7 @@ class Batch:
         return replace(self, images=self.images.pin_memory())
 
 
-class Batches(Iterator[Batch]):
-    """Batches made in worker processes, and an account of what a worker was doing when it died."""
-
-    def __init__(self, dataset: Dataset[Batch | UserError], steps: range | None, workers: int) -> None:
-        self._board = now_reading.new_board(workers)
-        self._loader = iter(
-            DataLoader(
-                dataset,
-                batch_size=None,
-                sampler=steps,
-                num_workers=workers,
-                pin_memory=torch.cuda.is_available(),
-                worker_init_fn=partial(now_reading.begin_worker, self._board),
-                # The DataLoader seeds its workers, who do not care; from the global generator, if it is given none.
-                generator=torch.Generator(),
-            )
-        )
-
-    def __next__(self) -> Batch:
-        with self.deaths_explained():
-            batch = next(self._loader)
-        if isinstance(batch, UserError):
-            raise batch
-        return batch  # type: ignore[no-any-return]
-
-    @contextmanager
-    def deaths_explained(self) -> Iterator[None]:
-        """Says which image a worker was reading when it died. That may be raised anywhere, by a signal handler."""
-        try:
-            yield
-        except RuntimeError as error:
-            explanation = now_reading.explained(error, self._board)
-            if explanation is None:
-                raise
-            raise UserError(f"{explanation} Then go on from the last checkpoint with --resume.") from error
+Batches: TypeAlias = WorkerResults[Batch]
 
 
 def training_batches(
@@ -100,7 +65,7 @@ def training_batches(
     """
     share = rank_share(batch_size, world_size)
     prepare = _TrainingBatch(source, augmentation, tuple(image_sizes), seed, batch_size, rank, share)
-    return Batches(_ByStep(prepare), range(first_step, last_step), workers)
+    return Batches(Computed(prepare), range(first_step, last_step), workers, RESUME)
 
 
 def evaluation_batches(
@@ -112,16 +77,15 @@ def evaluation_batches(
     last: int | None = None,
     workers: int = 0,
 ) -> Batches:
-    """Images first … last - 1 (all by default) once, in order, each its largest centred crop.
+    """Images first … last - 1 (all by default) once, in order, each its largest centered crop.
 
     What cannot be read is left out of its batch, and named in `skipped`.
     """
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}; use at least 1.")
     last = len(source) if last is None else last
-    return Batches(
-        _ByStep(_EvaluationBatch(source, image_size, batch_size, last)), range(first, last, batch_size), workers
-    )
+    prepare = _EvaluationBatch(source, image_size, batch_size, last)
+    return Batches(Computed(prepare), range(first, last, batch_size), workers)
 
 
 def sample_order(seed: int, length: int, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,7 +151,7 @@ class _TrainingBatch:
             others = keys_by_epoch(self.seed, f"replacement {attempt}", epochs[rows], wanted[rows])
             indices[rows] = others % len(self.source)
             images[rows], failures = self.source.read(indices[rows], crops[rows.numpy()], image_size)
-        return Batch(blur_and_grey(images, crops), indices, skipped)
+        return Batch(blur_and_grayscale(images, crops), indices, skipped)
 
 
 @dataclass(frozen=True)
@@ -204,15 +168,3 @@ class _EvaluationBatch:
             read = torch.tensor([row for row in range(len(indices)) if row not in failures], dtype=torch.int64)
             images, indices = images[read], indices[read]
         return Batch(images, indices, list(failures.values()))
-
-
-@dataclass(frozen=True)
-class _ByStep(Dataset[Batch | UserError]):
-    prepare: Callable[[int], Batch]
-
-    def __getitem__(self, step: int) -> Batch | UserError:
-        # Handed over, not raised: an exception that crosses processes loses its message in a traceback.
-        try:
-            return self.prepare(step)
-        except UserError as error:
-            return error

@@ -1,4 +1,4 @@
-"""From bytes to what the model sees: pixels travel as uint8 and are normalised on the device."""
+"""From bytes to what the model sees: pixels travel as uint8 and are normalized on the device."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 
-def normalise(images: Tensor) -> Tensor:
+def normalize(images: Tensor) -> Tensor:
     """images: B 3 H W uint8 -> float32 of about zero mean and unit variance (ImageNet's statistics)."""
     mean = torch.tensor(MEAN, device=images.device).view(3, 1, 1) * 255.0
     std = torch.tensor(STD, device=images.device).view(3, 1, 1) * 255.0

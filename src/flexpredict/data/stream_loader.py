@@ -6,14 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from flexpredict.data.augmentation import blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.loader import Batch, Batches, Size, keys_by_epoch, rank_share, size_of_step
-from flexpredict.data.now_reading import now_reading
-from flexpredict.data.sources.encoded_images import decode_row
+from flexpredict.data.loader import RESUME, Batch, Batches, keys_by_epoch, rank_share, size_of_step
+from flexpredict.data.sources.image_source import decode_row
 from flexpredict.data.sources.streams import ImageStream, Place, Taken, consume
+from flexpredict.data.workers import set_current_image
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import Augmentation
+from flexpredict.sizes import Size
 
 Places = Mapping[int, Place]  # by consumer
 
@@ -50,7 +51,7 @@ def stream_batches(
         max(1, workers),
         starts,
     )
-    return Batches(dataset, None, workers)
+    return Batches(dataset, None, workers, RESUME)
 
 
 def starting_places(places: Places, consumers: int) -> dict[int, Place]:
@@ -98,7 +99,7 @@ class _StreamBatches(IterableDataset[Batch | UserError]):
         broken = []
         for row, taken_record in enumerate(taken):
             record = taken_record.record
-            now_reading(record.name)
+            set_current_image(record.name)
             try:
                 images[row] = decode_row(record.encoded, record.name, row, crops, size)
             except UnreadableImage as failure:
@@ -116,8 +117,8 @@ class _StreamBatches(IterableDataset[Batch | UserError]):
             rows[row] = readable[number % len(readable)]
             record = taken[int(rows[row])].record
             images[row] = decode_row(record.encoded, record.name, row, crops, size)
-        now_reading("")
-        return Batch(blur_and_grey(images, crops), ordinals[rows], skipped, (consumer, taken[-1].place))
+        set_current_image("")
+        return Batch(blur_and_grayscale(images, crops), ordinals[rows], skipped, (consumer, taken[-1].place))
 
     def _take(
         self, consumer: int, records: Iterator[Taken | UnreadableImage]

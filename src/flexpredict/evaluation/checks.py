@@ -1,4 +1,4 @@
-"""Refuses features and labels that no classifier could make sense of."""
+"""Refuses features and labels that no classifier can be fitted to or tested on."""
 
 import torch
 from torch import Tensor
@@ -13,19 +13,19 @@ def check_split(train_features: Tensor, train_labels: Tensor, test_features: Ten
     if train_features.shape[1] != test_features.shape[1]:
         raise UserError(
             f"Training features have {train_features.shape[1]} dimensions, test features "
-            f"{test_features.shape[1]}: extract both with the same encoder and layers."
+            f"{test_features.shape[1]}. Extract both with the same encoder and layers."
         )
     known = torch.unique(train_labels).cpu()
     if len(known) < 2:
         raise UserError(
-            f"All {len(train_labels)} training labels are {int(known[0])}: at least 2 classes are needed."
+            f"All {len(train_labels)} training labels are {int(known[0])}. At least 2 classes are needed."
         )
     unknown = torch.unique(test_labels).cpu()
     unknown = unknown[~torch.isin(unknown, known)].tolist()
     if unknown:
         raise UserError(
-            f"{len(unknown)} classes of the test labels never occur in training, the first is {unknown[0]}: nothing "
-            "can be right about them. Check that both use the same class numbering, or leave these images out."
+            f"{len(unknown)} classes of the test labels never occur in training, the first is {unknown[0]}, so they "
+            "cannot be classified correctly. Check that both use the same class numbers, or leave these images out."
         )
 
 
@@ -38,18 +38,18 @@ def check_features(features: Tensor, labels: Tensor, name: str) -> None:
         )
     if len(features) != len(labels):
         raise UserError(
-            f"The {name} set has {len(features)} feature rows but {len(labels)} labels: one label a row is needed."
+            f"The {name} set has {len(features)} feature rows but {len(labels)} labels. Give one label for each row."
         )
     check_finite(features, name)
 
 
 def check_finite(features: Tensor, name: str) -> None:
     """features: N D. `name` says which in the message."""
-    if torch.isfinite(features.sum()):  # NaN and infinity survive a sum, which is much cheaper than looking for them
+    if torch.isfinite(features.sum()):  # NaN and infinity survive a sum, which is much cheaper than a search
         return
     bad = ~torch.isfinite(features).all(dim=1)
     if bad.any():
         raise UserError(
             f"{int(bad.sum())} of {len(bad)} rows of the {name} features hold NaN or infinity, the first is row "
-            f"{int(bad.nonzero()[0])}: the encoder diverged or overflowed (try float32), or the image is damaged."
+            f"{int(bad.nonzero()[0])}. The encoder diverged or overflowed (try float32), or the image is damaged."
         )

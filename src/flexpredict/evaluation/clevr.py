@@ -1,120 +1,84 @@
-"""CLEVR: how many objects there are, and how far the nearest is, in VTAB's definitions."""
+"""`flexpredict evaluate clevr`: counting objects and telling their distance, by linear probes."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import torch
-from lightning_fabric import Fabric
-from rich.console import Console
-from torch import Tensor
-
-from flexpredict.data.scenes.options import SceneOptions, read_options
-from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
-from flexpredict.data.sources.folders import FolderSource
-from flexpredict.data.sources.image_source import ArraySource, ImageSource
-from flexpredict.data.sources.listing import NamesBuilder
-from flexpredict.encoders.frozen import FrozenEncoder
-from flexpredict.errors import UserError
-from flexpredict.evaluation.probe import Probing, probe
-from flexpredict.evaluation.results import Result
-from flexpredict.features.extraction import Extraction
-
-Task = Literal["count", "dist"]
-TASKS: tuple[Task, ...] = ("count", "dist")
-
-# Depth of the nearest object, in the scene file's `pixel_coords`: six bins, each with its upper edge.
-_DEPTHS = np.array([8.0, 8.5, 9.0, 9.5, 10.0], np.float32)
-_DIST_CLASSES = ("to 8.0", "8.0 to 8.5", "8.5 to 9.0", "9.0 to 9.5", "9.5 to 10.0", "beyond 10.0")
-_SCENES = 5000
+from flexpredict.evaluation.results import Results
+from flexpredict.features.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
 
 
 def evaluate_clevr(
-    encoder: FrozenEncoder,
-    data: str,
-    how: Extraction | None = None,
-    probing: Probing | None = None,
+    encoder: EncoderLike,
+    data: str | Path,
     *,
-    tasks: Sequence[Task] = TASKS,
-    fabric: Fabric | None = None,
-    console: Console | None = None,
-) -> list[Result]:
-    """Linear probes for the tasks, trained on the train split and tested on val (test has no public scenes)."""
-    probing = probing or Probing(labels=(1.0,), neighbours=0)
-    results = []
-    for task in tasks:
-        train, test = clevr_source(data, "train", task), clevr_source(data, "test", task)
-        results.append(
-            probe(encoder, train, test, how, probing, fabric=fabric, console=console, task=f"clevr {task}")
-        )
+    tasks: list[Literal["count", "dist"]] | None = None,
+    labels: list[float] | None = None,
+    subsets: int = 5,
+    label_list: list[Path] | None = None,
+    neighbors: int = 0,
+    l2: float | None = None,
+    seed: int = 0,
+    layers: int = 1,
+    pooling: Pooling | None = None,
+    image_size: SizeLike | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    precision: Precision = "32-true",
+    accelerator: str = "auto",
+    devices: int | str = 1,
+    which: Which = "target",
+    heads: int | None = None,
+    grid: str | None = None,
+    partial: bool = False,
+    out: str | Path | None = "results",
+    table: str | Path | None = None,
+) -> Results:
+    """Linear probes on CLEVR: the number of objects, and the distance of the nearest in six bins.
+
+    In VTAB's definitions, trained on the train split and tested on val, as the test split has no public scenes.
+
+    Args:
+        encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME.
+        data: the folder CLEVR_v1.0, or scenes, or scenes:3000,size=64.
+        tasks: count, dist, or both (default: both).
+        labels: shares of the training labels (default: 1).
+        subsets: draws of each share below 1; numbers are their means, with 95 % intervals.
+        label_list: text files that name the images of a subset, one a line.
+        neighbors: k of k-NN; 0 for none.
+        l2: regularization (default: chosen on held-out training images).
+        seed: seed of the subsets and of the images held out.
+        layers: number of last layers whose features are concatenated (paper: 1 and 4).
+        pooling: mean of the patches, or class token (default: the encoder's own).
+        image_size: height x width, 224 or 256x192 (default: as trained).
+        batch_size: images encoded at a time.
+        workers: processes that read images.
+        precision: precision of the encoder; bf16-mixed is faster on GPUs.
+        accelerator: auto, cpu, cuda or mps.
+        devices: number of devices that share the work, or auto for all.
+        which: encoder to take from a run or checkpoint that has two.
+        heads: attention heads, if a checkpoint does not tell.
+        grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
+        partial: accept a checkpoint with missing or additional tensors.
+        out: folder or .json file to write the results to.
+        table: a CSV file to add the numbers to, one row for each encoder.
+    """
+    from flexpredict.evaluation.clevr_images import TASKS, clevr_source
+    from flexpredict.evaluation.probing import ProbeTask, run_probes
+    from flexpredict.evaluation.result_files import ResultPlaces
+    from flexpredict.features.workspace import open_workspace
+    from flexpredict.settings.extraction import Extraction, one_image_size
+    from flexpredict.settings.probing import Probing
+    from flexpredict.training.engine import launch_fabric
+
+    how = Extraction(layers, pooling, one_image_size(image_size), batch_size, precision, workers)
+    shares = (1.0,) if labels is None else tuple(labels)
+    probing = Probing(shares, subsets, tuple(map(Path, label_list or ())), neighbors, l2, seed)
+    places = ResultPlaces(out, table)
+    space = open_workspace(encoder, launch_fabric(accelerator, devices), which, heads, grid, partial)
+    chosen = []
+    for task in tasks or TASKS:
+        train_images, test_images = clevr_source(str(data), "train", task), clevr_source(str(data), "test", task)
+        chosen.append(ProbeTask(f"clevr {task}", test_images.name, train_images, test_images))
+    results = run_probes(space, chosen, how, probing, "CLEVR: accuracy on the test images, frozen encoder (%)")
+    places.save(results.results, space.fabric)
     return results
-
-
-def clevr_source(data: str, split: Literal["train", "test"], task: Task) -> ImageSource:
-    """Images and labels of CLEVR_v1.0 (its val split stands for test), or of the built-in scenes."""
-    if data == "scenes" or data.startswith("scenes:"):
-        return _scenes(data, split, task)
-    folder, name = Path(data).expanduser(), "train" if split == "train" else "val"
-    path = folder / "scenes" / f"CLEVR_{name}_scenes.json"
-    images = folder / "images" / name
-    for needed in (path, images):
-        if not needed.exists():
-            raise UserError(f"{folder} is not CLEVR's folder: there is no {needed}. Give the unpacked CLEVR_v1.0.")
-    try:
-        scenes: list[dict[str, Any]] = json.loads(path.read_bytes())["scenes"]
-        label_of = {scene["image_filename"]: _label(scene, task) for scene in scenes}
-        missing = [file for file in label_of if not (images / file).is_file()]
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise UserError(
-            f"{path} is not a whole file of CLEVR scenes ({type(error).__name__}: {error}). Each scene needs its "
-            "image_filename and objects with pixel_coords, the third of which is the depth."
-        ) from error
-    if missing:
-        raise UserError(
-            f"{path} names {len(missing)} images that are not in {images}, for example {missing[0]}. Unpack all of "
-            "CLEVR_v1.0."
-        )
-    names, labels = NamesBuilder(), []
-    for file in sorted(label_of):
-        names.append(file.encode())
-        labels.append(label_of[file])
-    if not labels:
-        raise UserError(f"{path} has no scenes.")
-    source = FolderSource(name=str(images), names=names.build())
-    source.classes, source.labels = _numbered(labels, task)
-    return source
-
-
-def _label(scene: dict[str, Any], task: Task) -> int:
-    objects = scene["objects"]
-    if task == "count":
-        return len(objects)
-    return depth_bin([float(thing["pixel_coords"][2]) for thing in objects])
-
-
-def depth_bin(depths: Sequence[float]) -> int:
-    """VTAB's bin of the nearest object, in float32 as there; a depth that is an edge belongs to the nearer bin."""
-    return int(np.searchsorted(_DEPTHS, np.float32(min(depths)), side="left"))
-
-
-def _numbered(labels: list[int], task: Task) -> tuple[tuple[str, ...], Tensor]:
-    if task == "dist":
-        return _DIST_CLASSES, torch.tensor(labels)
-    # By name: a number may occur in one split and not in the other.
-    counts, numbers = torch.unique(torch.tensor(labels), return_inverse=True)
-    return tuple(f"{count} objects" for count in counts.tolist()), numbers
-
-
-def _scenes(data: str, split: Literal["train", "test"], task: Task) -> ArraySource:
-    """scenes, or scenes:3000,size=64,where=0.5: so many for training and a fifth for testing."""
-    asked = read_options(data, SceneOptions(count=_SCENES), ("count", "size", "where"))
-    number = asked.count if split == "train" else max(1, asked.count // 5)
-    drawn = draw_scenes(np.arange(number), size=asked.size, split=split, where=asked.where)
-    labels = drawn.counts if task == "count" else nearest_bins(drawn.nearest)
-    if task == "dist":
-        classes, numbers = tuple(f"bin {number}" for number in range(len(_DIST_CLASSES))), torch.from_numpy(labels)
-    else:
-        classes, numbers = _numbered(labels.tolist(), task)
-    return ArraySource(f"{data} ({split})", torch.from_numpy(drawn.images), classes, numbers)

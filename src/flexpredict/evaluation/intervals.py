@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-# Student's t at 97.5 %, for 1, 2, … degrees of freedom; beyond, nearly 1 + 1.21 / freedom times the normal quantile.
+# Student's t at 97.5 %, for 1, 2, … degrees of freedom; above, about 1 + 1.21 / freedom times the normal quantile.
 _T = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
@@ -13,7 +13,7 @@ _NORMAL = 1.960
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean, and half the width of its 95 % interval (none for a single value, which has no spread)."""
+    """The mean, and half the width of its 95 % interval (None for a single value)."""
     freedom = len(values) - 1
     mean = sum(values) / len(values)
     if freedom == 0:

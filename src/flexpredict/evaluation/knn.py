@@ -1,4 +1,4 @@
-"""k nearest neighbours by cosine similarity: what the features are worth without training anything on them."""
+"""k nearest neighbors by cosine similarity: the worth of features without any training on them."""
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ def knn_accuracy(
     temperature: float | None = 0.07,
     chunk: int | None = None,
 ) -> float:
-    """The share of test images, between 0 and 1, that `knn_predict` gets right."""
+    """The share of test images, between 0 and 1, that `knn_predict` classifies correctly."""
     check_split(train_features, train_labels, test_features, test_labels)
     predictions = knn_predict(train_features, train_labels, test_features, k=k, temperature=temperature, chunk=chunk)
     return (predictions == test_labels.to(predictions.device)).double().mean().item()
@@ -37,18 +37,18 @@ def knn_predict(
 ) -> Tensor:
     """The label (M) that the k nearest of train (N D, N) vote for at each test image (M D).
 
-    A vote weighs exp(similarity / temperature), as in DINO's protocol; with temperature None all weigh the same.
-    Of classes with equally many votes the smallest label wins. `chunk` test images are compared at once, by default
-    as many as need 256 MB.
+    A vote weighs exp(similarity / temperature), as in DINO's protocol; with temperature None all weigh the same. If
+    classes have equally many votes, the smallest label wins. `chunk` test images are compared at once, by default as
+    many as need 256 MB.
     """
     check_features(train_features, train_labels, "training")
     check_finite(test_features, "test")
     if not 1 <= k <= len(train_features):
-        raise UserError(f"k is {k}, but must be between 1 and the number of training images, {len(train_features)}.")
+        raise UserError(f"k={k} must be between 1 and the number of training images, {len(train_features)}.")
     if temperature is not None and not temperature > 0:
-        raise UserError(f"The temperature is {temperature}, but must be positive, or None for a plain majority vote.")
+        raise UserError(f"temperature={temperature} must be positive, or None for a plain majority vote.")
     if chunk is not None and chunk < 1:
-        raise UserError(f"chunk is {chunk}, but at least 1 test image must be compared at once.")
+        raise UserError(f"chunk={chunk} is too small. At least 1 test image must be compared at once.")
     values, labels = torch.unique(train_labels.to(train_features.device), return_inverse=True)
     precision = torch.float64 if train_features.dtype == torch.float64 else torch.float32
     train = F.normalize(train_features.to(precision), dim=1)

@@ -1,122 +1,89 @@
 """What an evaluation gives: numbers, and everything that is needed to get them again."""
 
-import csv
-import io
-import json
-import platform
-import shlex
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
-from importlib import metadata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from flexpredict.errors import UserError
-from flexpredict.files import write_text_atomically
-
-_FIRST_COLUMNS = ("encoder", "fingerprint", "date")
-_LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "transformers", "numpy", "pillow")
+from flexpredict.showing import numbers_table
 
 
 @dataclass
 class Result:
     """One encoder on one task."""
 
-    task: str  # "linear probe", "davis", "clevr count" ...
+    task: str  # "probe", "davis", "clevr count" ...
     encoder: str  # what it is, in words
     data: str
-    numbers: dict[str, float]  # accuracies in per cent
-    protocol: dict[str, Any]  # encoder's fingerprint, layers, pooling, image size, seeds, counts, options
+    numbers: dict[str, float]  # accuracies in percent
+    protocol: dict[str, Any]  # the encoder's fingerprint, layers, pooling, image size, seeds, counts, settings
     details: dict[str, Any] = field(default_factory=dict)  # per class, per sequence, per subset
+    title: str = "Accuracy on the test images, frozen encoder (%)"
+    files: list[Path] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def table(self) -> Table:
+        """One line for each number."""
+        return numbers_table({name: {self.data: number} for name, number in self.shown_numbers().items()})
+
+    def tables(self) -> list[tuple[str, Table]]:
+        """With a title that names the encoder."""
+        return [(self.full_title(), self.table())]
+
+    def full_title(self) -> str:
+        """With the encoder, and with settings other than the defaults."""
+        settings = self.protocol.get("settings")
+        return f"{self.title}: {self.encoder}{f', {settings}' if settings else ''}"
+
+    def shown_numbers(self) -> dict[str, str]:
+        """Each number, with its 95 % interval where it has one."""
+        shown = {}
+        for name, value in self.numbers.items():
+            interval = self.details.get(name, {}).get("interval_95")
+            shown[name] = f"{value:.2f}" if interval is None else f"{value:.2f} ± {interval:.2f}"
+        return shown
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("task", "encoder", "data", "numbers", "protocol", "details")
+        return {name: getattr(self, name) for name in names}
 
 
-def write_result(result: Result, path: Path) -> None:
-    """As JSON, with date, versions and command."""
-    written = {
-        **asdict(result),
-        "date": _now(),
-        "command": shlex.join(sys.argv),
-        "versions": {"python": platform.python_version(), **_versions()},
-    }
-    _write(path, json.dumps(written, indent=2, default=str) + "\n")
+@dataclass
+class Results:
+    """One encoder on several tasks."""
 
+    results: list[Result]
 
-def append_to_table(result: Result, table: Path) -> None:
-    """Add the numbers to a CSV with one row an encoder and one column a number, so that encoders can be compared.
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
 
-    The row of an encoder is found by its name and the fingerprint of its weights; a number that is there already is
-    replaced. Settings other than the usual ones make another number of it.
-    """
-    rows = read_table(table)
-    fingerprint = str(result.protocol.get("fingerprint", ""))
-    same = [row for row in rows if (row["encoder"], row["fingerprint"]) == (result.encoder, fingerprint)]
-    row = same[0] if same else {"encoder": result.encoder, "fingerprint": fingerprint}
-    if not same:
-        rows.append(row)
-    row["date"] = _now()
-    what = ", ".join(filter(None, (result.task, result.data, result.protocol.get("settings"))))
-    for name, value in result.numbers.items():
-        row[f"{what}: {name}"] = f"{value:.2f}"
-    columns = list(dict.fromkeys([*_FIRST_COLUMNS, *(column for entry in rows for column in entry)]))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    _write(table, text.getvalue())
+    def __len__(self) -> int:
+        return len(self.results)
 
+    def __getitem__(self, index: int) -> Result:
+        return self.results[index]
 
-def read_table(table: Path) -> list[dict[str, str]]:
-    """The rows of a table of results, none if it is not there yet. Other files are refused, not overwritten."""
-    if not table.exists():
-        return []
-    try:
-        with table.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows, columns = list(reader), reader.fieldnames or ()
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{table} cannot be read as a table of results: {error}. Name another --table.") from error
-    lacking = [column for column in _FIRST_COLUMNS if column not in columns]
-    if lacking and (columns or table.stat().st_size):
-        raise UserError(
-            f"{table} is not a table of results (it lacks the column {lacking[0]}), and is left as it is. Name "
-            "another --table."
+    @property
+    def files(self) -> list[Path]:
+        return list(dict.fromkeys(path for result in self.results for path in result.files))
+
+    @property
+    def warnings(self) -> list[str]:
+        return list(dict.fromkeys(warning for result in self.results for warning in result.warnings))
+
+    def table(self) -> Table:
+        """One line for each task or, where the task is the same, for each data set."""
+        if len(self.results) == 1:
+            return self.results[0].table()
+        by_task = len({result.task for result in self.results}) == len(self.results)
+        return numbers_table(
+            {result.task if by_task else result.data: result.shown_numbers() for result in self.results}
         )
-    if any(None in row or None in row.values() for row in rows):
-        raise UserError(f"{table} has rows of different lengths. Mend it, or name another --table.")
-    return rows
 
+    def tables(self) -> list[tuple[str, Table]]:
+        return [(self.results[0].full_title(), self.table())]
 
-def print_numbers(console: Console, title: str, rows: Mapping[str, Mapping[str, str]]) -> None:
-    """A table of one line for each entry; all have the same columns."""
-    table = Table()
-    table.add_column("", overflow="fold")
-    for column in next(iter(rows.values())):
-        table.add_column(Text(column), justify="right", overflow="fold")
-    for name, cells in rows.items():
-        table.add_row(Text(name), *cells.values())
-    # Before the table and not part of it: a title is broken into lines as short as the table is narrow.
-    console.print(title, highlight=False, markup=False)
-    console.print(table)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(path, text)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}. Name another place.") from error
-
-
-def _versions() -> dict[str, str]:
-    installed = {distribution.name.lower() for distribution in metadata.distributions()}
-    return {name: metadata.version(name) for name in _LIBRARIES if name in installed}
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    def to_dict(self) -> dict[str, Any]:
+        return {"results": [result.to_dict() for result in self.results]}

@@ -1,89 +1,84 @@
-"""`flexpredict transfer`: the probe over several data sets, one line each, in the shape of the paper's Table 4."""
+"""`flexpredict transfer`: the linear probe on several data sets, in the form of the paper's Table 4."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_fabric import Fabric
-from rich.console import Console
-
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.opening import open_source
-from flexpredict.encoders.frozen import FrozenEncoder
-from flexpredict.errors import UserError
-from flexpredict.evaluation.probe import Probing, checked, probe
-from flexpredict.evaluation.results import Result
-from flexpredict.features.extraction import Extraction
-
-_TEST_NAMES = ("test", "val", "valid", "validation")
+from flexpredict.evaluation.results import Results
+from flexpredict.features.arguments import EncoderLike, Pooling, Precision, SizeLike, Which
 
 
 def transfer(
-    encoder: FrozenEncoder,
-    datasets: Sequence[str],
-    how: Extraction | None = None,
-    probing: Probing | None = None,
+    encoder: EncoderLike,
+    datasets: list[str],
     *,
-    fabric: Fabric | None = None,
-    console: Console | None = None,
-) -> list[Result]:
-    """datasets: each NAME=DATA, NAME=TRAIN::TEST, or DATA alone, where DATA has a train and a test split."""
-    probing = probing or Probing(labels=(1.0,))
-    # All are opened and checked first: a mistake in the last is not found after a day with the others.
-    opened = [open_splits(dataset) for dataset in datasets]
-    for _, train, test in opened:
-        checked(train, test, probing)
-    names = [name for name, _, _ in opened]
+    labels: list[float] | None = None,
+    subsets: int = 5,
+    label_list: list[Path] | None = None,
+    neighbors: int = 20,
+    l2: float | None = None,
+    seed: int = 0,
+    layers: int = 1,
+    pooling: Pooling | None = None,
+    image_size: SizeLike | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    precision: Precision = "32-true",
+    accelerator: str = "auto",
+    devices: int | str = 1,
+    which: Which = "target",
+    heads: int | None = None,
+    grid: str | None = None,
+    partial: bool = False,
+    out: str | Path | None = "results",
+    table: str | Path | None = None,
+) -> Results:
+    """The linear probe on several data sets, in one table (paper, Table 4).
+
+    For example on CIFAR-100, Places205 and iNaturalist 2018, or on any other labeled images.
+
+    Args:
+        encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME.
+        datasets: each DATA, NAME=DATA or NAME=TRAIN::TEST; DATA is a folder with train and test (or val) below,
+            parquet files with such splits, hf://NAME, or scenes.
+        labels: shares of the training labels (default: 1).
+        subsets: draws of each share below 1; numbers are their means, with 95 % intervals.
+        label_list: text files that name the images of a subset, one a line.
+        neighbors: k of k-NN; 0 for none.
+        l2: regularization (default: chosen on held-out training images).
+        seed: seed of the subsets and of the images held out.
+        layers: number of last layers whose features are concatenated (paper: 1 and 4).
+        pooling: mean of the patches, or class token (default: the encoder's own).
+        image_size: height x width, 224 or 256x192 (default: as trained).
+        batch_size: images encoded at a time.
+        workers: processes that read images.
+        precision: precision of the encoder; bf16-mixed is faster on GPUs.
+        accelerator: auto, cpu, cuda or mps.
+        devices: number of devices that share the work, or auto for all.
+        which: encoder to take from a run or checkpoint that has two.
+        heads: attention heads, if a checkpoint does not tell.
+        grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
+        partial: accept a checkpoint with missing or additional tensors.
+        out: folder or .json file to write the results to.
+        table: a CSV file to add the numbers to, one row for each encoder.
+    """
+    from flexpredict.errors import UserError
+    from flexpredict.evaluation.probing import ProbeTask, run_probes
+    from flexpredict.evaluation.result_files import ResultPlaces
+    from flexpredict.evaluation.splits import open_splits
+    from flexpredict.features.workspace import open_workspace
+    from flexpredict.settings.extraction import Extraction, one_image_size
+    from flexpredict.settings.probing import Probing
+    from flexpredict.training.engine import launch_fabric
+
+    how = Extraction(layers, pooling, one_image_size(image_size), batch_size, precision, workers)
+    shares = (1.0,) if labels is None else tuple(labels)
+    probing = Probing(shares, subsets, tuple(map(Path, label_list or ())), neighbors, l2, seed)
+    places = ResultPlaces(out, table)
+    space = open_workspace(encoder, launch_fabric(accelerator, devices), which, heads, grid, partial)
+    tasks = [ProbeTask("transfer", *open_splits(dataset)) for dataset in datasets]
+    names = [task.data for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"Two data sets are called '{twice}'. Tell them apart with NAME=DATA.")
-    results = []
-    for name, train, test in opened:
-        result = probe(encoder, train, test, how, probing, fabric=fabric, console=console, task="transfer")
-        result.data = name
-        results.append(result)
+    results = run_probes(space, tasks, how, probing, "Transfer: accuracy on the test images, frozen encoder (%)")
+    places.save(results.results, space.fabric)
     return results
-
-
-def open_splits(dataset: str) -> tuple[str, ImageSource, ImageSource]:
-    """The name, the training and the test images of a data set."""
-    name, data = _name_and_data(dataset)
-    train, colons, test = data.partition("::")
-    if colons:
-        return name, open_source(train), open_source(test)
-    if data.partition(":")[0] == "scenes":
-        comma = "," if ":" in data else ":"
-        return name, open_source(f"{data}{comma}split=train"), open_source(f"{data}{comma}split=test")
-    folder = Path(data).expanduser()
-    if (folder / "train").is_dir():
-        tests = [folder / test for test in _TEST_NAMES if (folder / test).is_dir()]
-        if not tests:
-            raise UserError(
-                f"{folder} has a folder train, but none of {', '.join(_TEST_NAMES)}. Name both: NAME=TRAIN::TEST."
-            )
-        return name, open_source(str(folder / "train")), open_source(str(tests[0]))
-    return name, _first_that_opens(data, ("train",)), _first_that_opens(data, _TEST_NAMES)
-
-
-def _name_and_data(dataset: str) -> tuple[str, str]:
-    """NAME=DATA apart; without a name, the last part of the path of the (training) images, without options."""
-    name, equals, data = dataset.partition("=")
-    if equals and re.fullmatch(r"[\w. -]+", name) and not Path(dataset).exists():
-        return name, data
-    train, colons, _ = dataset.partition("::")
-    path = Path(train.partition(",")[0])
-    # Of DATA/train::DATA/test it is DATA that tells something.
-    return (path.parent.name if colons and path.name == "train" else path.name) or dataset, dataset
-
-
-def _first_that_opens(data: str, splits: Sequence[str]) -> ImageSource:
-    problems = []
-    for split in splits:
-        try:
-            return open_source(f"{data},split={split}")
-        except UserError as error:
-            problems.append(str(error))
-    raise UserError(
-        f"{data} has no {' or '.join(splits)} images that could be opened: {problems[0]} Or name both yourself, as "
-        "NAME=TRAIN::TEST."
-    )

@@ -1,197 +1,136 @@
-"""Features of any number of images in a file (`embed`), and the images most like a given one (`similar`).
+"""Writes the features of any number of images into one file.
 
-Work is done in parts, which are kept beside the file until all are there and are then joined one by one: at no time
-is more than a part in memory, and what was interrupted goes on after the last part.
+Parts are kept beside the file until all of them are there, and are then joined one by one: at no time is more than
+one part in memory, and interrupted work goes on after the last part.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import count, islice
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from lightning_fabric import Fabric
 from rich.console import Console
+from rich.table import Table
 
 from flexpredict import __version__
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.opening import is_stream, open_images
+from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream
-from flexpredict.encoders.frozen import FrozenEncoder, open_encoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, printable
-from flexpredict.features.collection import Collection
-from flexpredict.features.extraction import Extraction
-from flexpredict.features.named_batches import NamedBatch, source_batches, stream_batches, stream_entries
-from flexpredict.features.output import Output
-from flexpredict.features.parts import PartsFolder
-from flexpredict.features.rows import PatchType, Row, encode_part, row_of
-from flexpredict.features.similarity import similar
-from flexpredict.features.similarity_sheet import Neighbour
+from flexpredict.features.embedding_files import EmbeddingFiles
+from flexpredict.features.encoding import FeatureShape, PatchType, feature_shape
+from flexpredict.features.joined_parts import JoinedParts
+from flexpredict.features.part_maker import PartMaker
+from flexpredict.features.parts import PartsFolder, images_in_part
 from flexpredict.progress import Counting
-from flexpredict.training.engine import gather, launch_fabric, on_first_rank
+from flexpredict.settings.extraction import Extraction
+from flexpredict.showing import numbers_table
+from flexpredict.training.engine import gather, on_first_rank
 
-__all__ = ["Embedded", "Neighbour", "embed", "similar"]
-
-# Another number whenever the same settings would give other parts.
-_VERSION = 1
+# To be changed whenever the same settings would give other parts.
+_VERSION = 2
 _SKIPPED_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """What was written."""
+class EmbedResult:
+    """What `embed` wrote."""
 
     files: list[Path]  # the one that was asked for, and those beside it
     images: int
-    skipped: int
-    examples: list[UnreadableImage]  # the first of those skipped
-    row: Row
+    skipped: int  # images that could not be read
+    shape: FeatureShape
+    examples: list[UnreadableImage] = field(default_factory=list)  # the first of those skipped
+
+    @property
+    def warnings(self) -> list[str]:
+        if not self.skipped:
+            return []
+        names = "".join(f"\n  {printable(str(failure))}" for failure in self.examples)
+        more = "\n  …" if self.skipped > len(self.examples) else ""
+        return [f"{self.skipped:,} images could not be read and were left out; see {self.files[-1]}:{names}{more}"]
+
+    def tables(self) -> list[tuple[str, Table]]:
+        patches = ""
+        if (grid := self.shape.grid) is not None:
+            patches = f", and {grid[0]}x{grid[1]} patches of {self.shape.patch_dim} ({self.shape.patch_type})"
+        return [(f"Embedded {self.images:,} images, {self.shape.dim} features each{patches}.", self.table())]
+
+    def table(self) -> Table:
+        return numbers_table({path.name: {"MB": f"{path.stat().st_size / 1e6:,.1f}"} for path in self.files})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "files": [str(path) for path in self.files],
+            "images": self.images,
+            "skipped": self.skipped,
+            "dim": self.shape.dim,
+            "grid": self.shape.grid,
+            "patch_dim": self.shape.patch_dim,
+        }
 
 
-def embed(
-    encoder: str | Path | FrozenEncoder,
-    data: str | Sequence[str] | ImageSource | ImageStream,
+def write_embedding(
+    encoder: ImageEncoder,
+    images: ImageSource | ImageStream,
     out: Path,
-    how: Extraction | None = None,
+    how: Extraction,
+    fabric: Fabric,
+    console: Console,
     *,
     patches: PatchType | None = None,
     overwrite: bool = False,
-    fabric: Fabric | None = None,
-    console: Console | None = None,
-) -> Embedded:
-    """Write the features of all images into one file, and go on with it if that was begun before.
+) -> EmbedResult:
+    """Write the features of all images into one file, or go on where this was interrupted.
 
     Args:
-        encoder: what `open_encoder` takes, or what it gives.
-        data: what `open_images` takes, or what it gives. Streams are read in order, by one process.
         out: a .parquet, .npy or .safetensors file.
-        how: layers, pooling, image size and so on.
-        patches: write the features of the patches too, as numbers of this type.
-        overwrite: replace `out` if it is there, and parts that were begun with another encoder, settings or images.
-        fabric: the processes that share the work; this one alone by default. The file is the same for any number.
-        console: where progress goes; the standard output by default.
+        fabric: the processes that share the work. The file is the same for any number of them.
+        patches: write the features of all patches too, as numbers of this type.
+        overwrite: replace `out`, and parts that were begun with another encoder, settings or images.
     """
-    output, how = Output(out), how or Extraction()
-    fabric = fabric or launch_fabric("auto", 1)
-    console = console or Console(soft_wrap=True, quiet=not fabric.is_global_zero)
-    parts = PartsFolder(out.with_name(f"{out.name}.parts"))
-    on_first_rank(fabric, lambda: output.require_room(parts.is_begun(), overwrite))
-    encoder = encoder if isinstance(encoder, FrozenEncoder) else open_encoder(encoder)
-    row = row_of(encoder, how, patches)
-    with Counting(console, "listing", "images") as counting:
-        images = open_images(data, counting.add) if isinstance(data, str | Sequence) else data
+    files, parts = require_free(out, overwrite, fabric)
+    shape = feature_shape(encoder, how, patches)
     if is_stream(images) and fabric.world_size > 1:
         raise UserError(
-            f"{images.name} is a stream, which is read from its beginning to its end and so by one process, but "
-            f"there are {fabric.world_size}. Use --devices 1, or convert it once with `flexpredict pack`."
+            f"{images.name} is a stream, which one process reads from beginning to end, but there are "
+            f"{fabric.world_size}. Use devices=1, or convert it once with `flexpredict pack`."
         )
+    size = images_in_part(shape.bytes_per_image)
     described = how.describe(encoder) | {"patches": patches or "none", "data": images.name}
-    on_first_rank(fabric, lambda: parts.begin(_settings(described, images, row), overwrite))
-    work = _Work(encoder, how, row, parts, fabric, console)
-    numbers = work.embed_stream(images) if is_stream(images) else work.embed_source(images)
-    fabric.barrier()
-    facts = {"made_by": f"flexpredict {__version__}", "encoder": encoder.what, **described, "grid": row.grid}
-    problems = [] if is_stream(images) else images.problems
-    collection = Collection([parts.stored(number) for number in numbers], row, images.classes, problems, facts)
-    joined: list[Embedded] = []
-    on_first_rank(fabric, lambda: joined.append(_join(collection, output, parts, images.name, console)))
-    return gather(fabric, joined)[0][0]
-
-
-def _settings(described: dict[str, Any], images: ImageSource | ImageStream, row: Row) -> dict[str, Any]:
-    """All that makes parts what they are."""
     content = {} if is_stream(images) else {"content": images.fingerprint()}
-    return {"version": _VERSION, **described, **identity(images), **content, "images_in_part": row.images_in_part()}
+    settings = {"version": _VERSION, **described, **identity(images), **content, "images_in_part": size}
+    on_first_rank(fabric, lambda: parts.begin(settings, overwrite))
+    maker = PartMaker(encoder, how, parts, size, fabric, console, patches)
+    stored = maker.from_stream(images) if is_stream(images) else maker.from_source(images)
+    facts = {"made_by": f"flexpredict {__version__}", "encoder": encoder.what, **described, "grid": shape.grid}
+    problems = [] if is_stream(images) else images.problems
+    joined = JoinedParts(stored, shape, images.classes, problems, facts)
+    results: list[EmbedResult] = []
+    on_first_rank(fabric, lambda: results.append(_join(joined, files, parts, images.name, console)))
+    return gather(fabric, results)[0][0]
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The making of parts."""
-
-    encoder: FrozenEncoder
-    how: Extraction
-    row: Row
-    parts: PartsFolder
-    fabric: Fabric
-    console: Console
-
-    def embed_source(self, source: ImageSource) -> range:
-        """Ranks share the parts that are missing. Gives the numbers of all parts."""
-        size = self.row.images_in_part()
-        numbers = range(-(-len(source) // size))
-        finished = self.parts.finished()
-        missing = [number for number in numbers if number not in finished]
-        self.fabric.barrier()  # nobody adds to the list of what is done before all have seen it
-        done = len(source) - sum(min(size, len(source) - number * size) for number in missing)
-        with Counting(self.console, f"features of {source.name}", "images", len(source), done=done) as counting:
-            for number in missing[self.fabric.global_rank :: self.fabric.world_size]:
-                last = min((number + 1) * size, len(source))
-                self._make(number, source_batches(source, self._image_size, self.how, number * size, last), counting)
-        return numbers
-
-    def embed_stream(self, stream: ImageStream) -> range:
-        """From the first part on that is missing, up to the end of the stream."""
-        size = self.row.images_in_part()
-        # A part that is not full was the end of the stream, which may have grown since.
-        full = {number for number in self.parts.finished() if self.parts.stored(number).images() == size}
-        first = next(number for number in count() if number not in full)
-        entries = stream_entries(stream, first * size)
-        label = f"features of {stream.name}"
-        with Counting(self.console, label, "images", stream.length, done=first * size) as counting:
-            number = first
-            while (
-                self._make(number, stream_batches(islice(entries, size), self._image_size, self.how), counting)
-                == size
-            ):
-                number += 1
-        return range(number + 1)
-
-    def _make(self, number: int, batches: Iterator[NamedBatch], counting: Counting) -> int:
-        """Make and keep one part, of which nothing stays in memory; says of how many images."""
-        part = encode_part(
-            self.encoder,
-            batches,
-            self.how,
-            self.row,
-            self.fabric.device,
-            # Of the other ranks' work nothing is heard: what this one does stands for all.
-            advance=lambda images: counting.add(images * self.fabric.world_size),
-        )
-        self.parts.save(number, part)
-        return len(part.names) + len(part.skipped)
-
-    @property
-    def _image_size(self) -> tuple[int, int]:
-        return self.how.image_size or self.encoder.image_size
+def require_free(out: Path, overwrite: bool, fabric: Fabric) -> tuple[EmbeddingFiles, PartsFolder]:
+    """The files and parts of an embedding; refuses a place that cannot be written to or that holds other files."""
+    files, parts = EmbeddingFiles(out), PartsFolder(out.with_name(f"{out.name}.parts"))
+    on_first_rank(fabric, lambda: files.require_free(parts.is_begun(), overwrite))
+    return files, parts
 
 
-def _join(collection: Collection, output: Output, parts: PartsFolder, data: str, console: Console) -> Embedded:
-    """All parts into the files that were asked for; then they are no longer needed."""
-    rows, skipped = collection.rows(), collection.count_skipped()
-    examples = list(islice(collection.skipped(), _SKIPPED_SHOWN))
+def _join(joined: JoinedParts, files: EmbeddingFiles, parts: PartsFolder, data: str, console: Console) -> EmbedResult:
+    """Write the files that were asked for; after that, the parts are no longer needed."""
+    rows, skipped = joined.rows(), joined.count_skipped()
+    examples = list(islice(joined.skipped(), _SKIPPED_SHOWN))
     if not rows:
         why = f": none of {skipped:,} could be read, for example {examples[0]}" if skipped else ""
         raise UserError(f"There are no images to embed in {data}{why}.")
-    with (
-        parts.kept(),
-        Counting(console, "joining", "parts", len(collection.parts) * output.passes(collection)) as counting,
-    ):
-        files = output.write(replace(collection, advance=counting.add))
+    total = len(joined.parts) * files.passes(joined)
+    with parts.kept(), Counting(console, "joining", "parts", total) as counting:
+        written = files.write(replace(joined, advance=counting.add))
     parts.remove()
-    embedded = Embedded(files, rows, skipped, examples, collection.row)
-    console.print(_summary(embedded, output), highlight=False, markup=False)
-    return embedded
-
-
-def _summary(embedded: Embedded, output: Output) -> str:
-    row = embedded.row
-    lines = [f"Embedded {embedded.images:,} images, {row.dim} features each."]
-    if row.grid is not None:
-        lines[0] = lines[0][:-1] + f", and {row.grid[0]}x{row.grid[1]} patches of {row.patch_dim} ({row.patch_type})."
-    if embedded.skipped:
-        lines.append(f"{embedded.skipped:,} could not be read and were left out; see {output.list_of_skipped}:")
-        lines += [f"  {printable(str(failure))}" for failure in embedded.examples]
-        lines += ["  …"] if embedded.skipped > len(embedded.examples) else []
-    return "\n".join([*lines, f"Written: {', '.join(map(str, embedded.files))}"])
+    return EmbedResult(written, rows, skipped, joined.shape, examples)

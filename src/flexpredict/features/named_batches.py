@@ -1,4 +1,4 @@
-"""Images in batches with their names and labels, in order; the same whether from a source or from a stream."""
+"""Images in batches with their names and labels, in order; the same from a source and from a stream."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +12,14 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.loader import Size, evaluation_batches
-from flexpredict.data.sources.encoded_images import decode_row
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.loader import evaluation_batches
+from flexpredict.data.sources.image_source import ImageSource, decode_row
 from flexpredict.data.sources.streams import ImageStream, Record
 from flexpredict.errors import UserError
-from flexpredict.features.extraction import Extraction
 from flexpredict.settings.augmentation import PRESETS
+from flexpredict.settings.extraction import Extraction
 
-Entry: TypeAlias = tuple[int, Record | UnreadableImage]  # of a stream: its number there, and what was found
+StreamEntry: TypeAlias = tuple[int, Record | UnreadableImage]  # its number in the stream, and what was found there
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class NamedBatch:
 
 
 def source_batches(
-    source: ImageSource, image_size: Size, how: Extraction, first: int, last: int
+    source: ImageSource, image_size: tuple[int, int], how: Extraction, first: int, last: int
 ) -> Iterator[NamedBatch]:
     """Images first … last - 1."""
     batches = evaluation_batches(source, image_size, how.batch_size, first=first, last=last, workers=how.workers)
@@ -43,18 +42,20 @@ def source_batches(
         yield NamedBatch(batch.images, batch.indices, labels, names, batch.skipped)
 
 
-def stream_entries(stream: ImageStream, first: int) -> Iterator[Entry]:
+def stream_entries(stream: ImageStream, first: int) -> Iterator[StreamEntry]:
     """All that a stream holds from number `first` on."""
     found = chain.from_iterable(stream.records(piece) for piece in range(stream.pieces))
     entries = islice(enumerate(found), first, None)
     try:
         yield from entries
     except OSError as error:
-        raise UserError(f"{stream.name} could not be read on: {error}. Run the same again to go on.") from error
+        raise UserError(f"Reading {stream.name} failed: {error}. Run the same again to go on.") from error
 
 
-def stream_batches(entries: Iterator[Entry], image_size: Size, how: Extraction) -> Iterator[NamedBatch]:
-    """Threads decode, as decoders let others run: the stream itself can be read by one process only."""
+def stream_batches(
+    entries: Iterator[StreamEntry], image_size: tuple[int, int], how: Extraction
+) -> Iterator[NamedBatch]:
+    """Only one process can read a stream, so images are decoded in threads, which run in parallel while decoding."""
     with ThreadPoolExecutor(max(1, how.workers)) as pool:
         while taken := list(islice(entries, how.batch_size)):
             crops = draw_crops(PRESETS["none"], torch.tensor([index for index, _ in taken]))
@@ -71,7 +72,7 @@ def stream_batches(entries: Iterator[Entry], image_size: Size, how: Extraction) 
             )
 
 
-def _decoded(row: int, entry: Entry, crops: Crops, image_size: Size) -> Tensor | UnreadableImage:
+def _decoded(row: int, entry: StreamEntry, crops: Crops, image_size: tuple[int, int]) -> Tensor | UnreadableImage:
     found = entry[1]
     if isinstance(found, UnreadableImage):
         return found

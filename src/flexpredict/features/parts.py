@@ -1,4 +1,8 @@
-"""Parts of an embedding on the disk: what is done so far, and with which encoder, settings and images."""
+"""A folder of parts: features of a few thousand images each, every part whole or not there.
+
+Interrupted work goes on after the last part, several processes make parts without talking to each other, and no more
+than one part is in memory.
+"""
 
 import json
 import os
@@ -15,15 +19,26 @@ from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.listing import Names, NamesBuilder
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically, write_text_atomically
+from flexpredict.same_settings import changed_settings, read_settings, require_same_settings
 
 _STATE = "state.json"
+# The most that is lost by an interruption, and the most that is in memory.
+_MOST_IMAGES = 2048
+_MOST_BYTES = 128 * 2**20
+_USUAL_BATCH = 64
+
+
+def images_in_part(bytes_per_image: int) -> int:
+    """Fewer where images have many features; full batches, where a part has room for them."""
+    fitting = min(_MOST_IMAGES, max(1, _MOST_BYTES // max(1, bytes_per_image)))
+    return fitting - fitting % _USUAL_BATCH if fitting > _USUAL_BATCH else fitting
 
 
 @dataclass(eq=False)
 class Part:
-    """Some images in a row."""
+    """Consecutive images of a source or stream."""
 
     features: Tensor  # n D float32
     indices: Tensor  # n int64, of the images in their source
@@ -35,18 +50,18 @@ class Part:
 
 @dataclass(frozen=True)
 class StoredPart:
-    """A finished part, of which no more is read than is asked for."""
+    """A finished part on disk; only what is asked for is read."""
 
     path: Path
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Its rows, whether any has a label, and how many images were skipped."""
+        """rows: its number of images; labeled: whether any has a label; skipped: how many could not be read."""
         with self._opened() as file:
             return dict(json.loads(file.metadata()["facts"]))
 
     def images(self) -> int:
-        """With those that could not be read."""
+        """Including those that could not be read."""
         return int(self.facts["rows"]) + int(self.facts["skipped"])
 
     def tensor(self, name: str) -> Tensor:
@@ -63,7 +78,7 @@ class StoredPart:
             return [UnreadableImage(*failure) for failure in json.loads(file.metadata()["skipped"])]
 
     def is_whole(self) -> bool:
-        """Without reading it: the file knows how long it should be."""
+        """Told from the header, without reading the rest."""
         try:
             with safe_open(self.path, framework="pt"):
                 return True
@@ -77,41 +92,36 @@ class StoredPart:
                 yield file
         except (OSError, SafetensorError) as error:
             raise UserError(
-                f"{self.path} is gone since it was made: {error}. Run the same again; if several machines share the "
-                "work, write to a folder that all of them see."
+                f"{self.path} was made but cannot be read any more: {error}. Run the same again. If several machines "
+                "share the work, they must share this folder (a cache is where FLEXPREDICT_CACHE says)."
             ) from error
 
 
 @dataclass(frozen=True)
 class PartsFolder:
-    """The folder OUT.parts."""
+    """Parts that belong together: same encoder, settings and images."""
 
     path: Path
 
     def is_begun(self) -> bool:
         return (self.path / _STATE).is_file()
 
-    def begin(self, settings: dict[str, Any], overwrite: bool) -> None:
-        """Note how parts are made; or make sure that those there were made in the same way."""
-        if not self.is_begun():
+    def begin(self, settings: dict[str, Any], overwrite: bool = False) -> None:
+        """Record the settings, or make sure that they are those of the parts that are there already."""
+        if self.is_begun():
+            self._require_same(settings, overwrite)
+        else:
             self._require_nothing_of_others()
-        elif differences := self._differences(settings):
-            if not overwrite:
-                raise UserError(
-                    f"{self.path} was begun with {differences}. Go on as it was begun, write to another file, or "
-                    "begin anew with --overwrite."
-                )
-            self.remove()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for leftover in self.path.glob(".*.tmp"):
                 leftover.unlink()
             write_text_atomically(self.path / _STATE, json.dumps(settings, indent=1) + "\n")
         except OSError as error:
-            raise UserError(f"{self.path} cannot be written: {error.strerror}. Name another --out.") from error
+            raise UserError(f"{self.path} cannot be written: {error.strerror}. Choose another place.") from error
 
     def finished(self) -> set[int]:
-        """The numbers of the parts that are whole."""
+        """Numbers of the parts that are whole."""
         numbers = (int(path.stem.removeprefix("part-")) for path in self.path.glob("part-*.safetensors"))
         return {number for number in numbers if self.stored(number).is_whole()}
 
@@ -126,8 +136,8 @@ class PartsFolder:
         tensors = {"features": part.features, "indices": part.indices, "labels": part.labels}
         tensors |= {"names": built.blob, "name_ends": built.ends}
         tensors |= {} if part.patches is None else {"patches": part.patches}
-        labelled = bool((part.labels >= 0).any())
-        facts = {"rows": len(part.names), "labelled": labelled, "skipped": len(part.skipped)}
+        labeled = bool((part.labels >= 0).any())
+        facts = {"rows": len(part.names), "labeled": labeled, "skipped": len(part.skipped)}
         skipped = [[failure.name, failure.reason] for failure in part.skipped]
         metadata = {"facts": json.dumps(facts), "skipped": json.dumps(skipped)}
         with self.kept():
@@ -135,45 +145,47 @@ class PartsFolder:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Around what is written: when that fails, say that the work is not lost."""
+        """Where writing fails, say that the finished parts are not lost."""
         kept = f"Finished parts are kept in {self.path}"
         try:
             yield
         except UserError as error:
             raise UserError(f"{error} {kept}.") from error
         except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            reason = getattr(error, "strerror", None) or in_a_line(error)
             raise UserError(
                 f"Writing beside {self.path} failed: {reason}. Check that the folder can be written to. {kept}: "
                 "run the same again to go on."
             ) from error
 
     def remove(self) -> None:
-        """What was made here and nothing else."""
+        """Delete what was made here, and nothing else."""
         for pattern in ("part-*.safetensors", ".*.tmp", _STATE):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
 
+    def _require_same(self, settings: dict[str, Any], overwrite: bool) -> None:
+        remedy = "Use the same settings again, write to another file, or begin again with overwrite=true."
+        try:
+            before = read_settings(self.path / _STATE, remedy)
+        except UserError:
+            if not overwrite:
+                raise
+            before = {}
+        if not overwrite:
+            require_same_settings(self.path, before, settings, remedy)
+        elif changed_settings(before, settings):
+            self.remove()
+
     def _require_nothing_of_others(self) -> None:
         if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path}, where parts are to be kept, is a file. Move it away.")
+            raise UserError(f"{self.path}, the folder for unfinished work, is a file. Move it away.")
         # A process that was killed early may have left the settings under their temporary name.
         strangers = [entry for entry in self.path.glob("*") if not entry.name.startswith(f".{_STATE}.")]
         if strangers:
             raise UserError(
-                f"{self.path}, where parts are to be kept, holds {min(strangers).name} and was not begun by "
-                "`flexpredict embed`. Move it away, or name another --out."
+                f"{self.path}, the folder for unfinished work, holds {min(strangers).name} and was not begun by "
+                "`flexpredict embed`. Move it away, or choose another out."
             )
-
-    def _differences(self, settings: dict[str, Any]) -> str:
-        try:
-            before = dict(json.loads((self.path / _STATE).read_bytes()))
-        except (OSError, ValueError, TypeError):
-            return f"settings that cannot be read any more ({self.path / _STATE} is damaged)"
-        return ", ".join(
-            f"{name} {before.get(name)} (now {value})"
-            for name, value in settings.items()
-            if before.get(name) != value
-        )

@@ -1,8 +1,9 @@
-"""The images of a source that are most like a given one, by the cosine of their features."""
+"""The images of a source that are most like a given one, by the cosine similarity of their features."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,73 +15,104 @@ from rich.text import Text
 from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.opening import open_source
+from flexpredict.data.sources.image_source import ImageSource, class_name
+from flexpredict.data.sources.record_source import RecordSource
 from flexpredict.data.sources.streams import Record
-from flexpredict.encoders.frozen import FrozenEncoder, open_encoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, did_you_mean, printable
-from flexpredict.features.extraction import Extraction, Features, cached_features, extract_features
-from flexpredict.features.similarity_sheet import Neighbour, Shown, similarity_sheet
+from flexpredict.features.extraction import Features, cached_features, extract_features
+from flexpredict.features.similarity_sheet import Neighbor, SheetRow, similarity_sheet
 from flexpredict.files import write_atomically
-from flexpredict.prepare.inspection.contact_sheet import class_name
-from flexpredict.prepare.inspection.passing_stream import KeptImages
-from flexpredict.progress import Counting
-from flexpredict.training.engine import launch_fabric, on_first_rank
+from flexpredict.settings.extraction import Extraction
+from flexpredict.training.engine import on_first_rank
 
 _COMPARED_AT_ONCE = 1 << 16
-# A query may be in the data more than once, by links; those are left out of so many more than are asked for.
+# The data may hold links to a query, which are left out: so many more neighbors are found than were asked for.
 _SPARE = 8
 _PICTURES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 
 
-def similar(
-    encoder: str | Path | FrozenEncoder,
-    data: str | Sequence[str] | ImageSource,
+@dataclass(frozen=True)
+class QueryResult:
+    """The neighbors of one query, the nearest first."""
+
+    query: str
+    neighbors: list[Neighbor]
+    in_data: bool  # The query was found in the data itself, and left out.
+
+
+@dataclass(frozen=True)
+class SimilarResult:
+    """What `similar` found."""
+
+    queries: list[QueryResult]
+    files: list[Path]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def neighbors(self) -> list[list[Neighbor]]:
+        """Of each query."""
+        return [found.neighbors for found in self.queries]
+
+    def tables(self) -> list[tuple[str, Table]]:
+        """One for each query."""
+        shown = []
+        for found in self.queries:
+            note = " (which is itself in the data, and left out)" if found.in_data else ""
+            shown.append((f"Most like {printable(found.query)}{note}:", _table([found], with_query=False)))
+        return shown
+
+    def table(self) -> Table:
+        return _table(self.queries, with_query=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"queries": [asdict(found) for found in self.queries], "files": [str(path) for path in self.files]}
+
+
+def check_request(queries: Sequence[str | int], top: int, out: Path | None) -> None:
+    """Refuse, before any work, what could not be answered."""
+    if top < 1:
+        raise UserError(f"top={top} is too small. Use at least 1.")
+    if out is not None and out.suffix.lower() not in _PICTURES:
+        raise UserError(f"out={out} is not a picture of a known format. Use {', '.join(_PICTURES)}.")
+    if not queries:
+        raise UserError("No query was given. Name an image file, or the number of an image of the data.")
+
+
+def find_similar(
+    encoder: ImageEncoder,
+    source: ImageSource,
     queries: Sequence[str | int],
-    how: Extraction | None = None,
+    how: Extraction,
+    fabric: Fabric,
+    console: Console,
     *,
     top: int = 8,
     out: Path | None = None,
-    fabric: Fabric | None = None,
-    console: Console | None = None,
-) -> list[list[Neighbour]]:
-    """The `top` nearest images of each query, the nearest first. Features are kept, so the next queries are quick.
+) -> SimilarResult:
+    """The `top` nearest images of each query.
 
     Args:
-        encoder: what `open_encoder` takes, or what it gives.
-        data: what `open_source` takes, or what it gives: the images to search.
-        queries: paths of images, or numbers of images of `data`. A query that is itself in `data` is not its own
-            neighbour.
-        how: layers, pooling, image size and so on.
-        top: neighbours of each query.
-        out: a picture of the queries and their neighbours, if one is wanted.
-        fabric: the processes that share the work; this one alone by default.
-        console: where tables go; the standard output by default.
+        source: images to search. A query that is one of them is not its own neighbor.
+        queries: paths of images, or numbers of images of `source`.
+        out: a picture of the queries and their neighbors.
     """
-    if top < 1:
-        raise UserError(f"top is {top}; use at least 1.")
-    if out is not None and out.suffix.lower() not in _PICTURES:
-        raise UserError(f"--out {out} is no picture that is known here. Use {', '.join(_PICTURES)}.")
-    if not queries:
-        raise UserError("No query was given. Name an image file, or the number of an image of the data.")
-    fabric, how = fabric or launch_fabric("auto", 1), how or Extraction()
-    console = console or Console(soft_wrap=True, quiet=not fabric.is_global_zero)
-    encoder = encoder if isinstance(encoder, FrozenEncoder) else open_encoder(encoder)
-    with Counting(console, "listing", "images") as counting:
-        source = open_source(data, counting.add) if isinstance(data, str | Sequence) else data
+    check_request(queries, top, out)
     asked = [_query(query, source) for query in queries]
-    # First, as a query that cannot be read should not be found out after an hour.
+    # First, so that a query that cannot be read is refused before hours of extraction.
     wanted = _query_features(encoder, asked, how, fabric)
     features = cached_features(encoder, source, how, fabric, console)
     if not len(features.indices):
         raise UserError(f"There are no images to search in {source.name}.")
-    found = _neighbours(source, features, asked, wanted, top)
-    on_first_rank(fabric, lambda: _publish(source, asked, found, out, console))
-    return [neighbours for neighbours, _ in found]
+    found = _neighbors(source, features, asked, wanted, top)
+    if out is not None:
+        rows = [SheetRow(query.record, result.neighbors) for query, result in zip(asked, found, strict=True)]
+        on_first_rank(fabric, lambda: _write_picture(similarity_sheet(source, rows), out))
+    return SimilarResult(found, [] if out is None else [out])
 
 
 def nearest(vectors: Tensor, wanted: Tensor, top: int, chunk: int = _COMPARED_AT_ONCE) -> tuple[Tensor, Tensor]:
-    """The cosines and the rows of the nearest vectors, falling. vectors: N D, wanted: Q D -> Q k, Q k.
+    """Cosine similarities, descending, and rows of the nearest vectors. vectors: N D, wanted: Q D -> Q k, Q k.
 
     `chunk` vectors are compared at once, so that memory does not depend on their number.
     """
@@ -111,7 +143,7 @@ class _Query:
             stored, path = source.encoded(index), self.record.encoded
             return isinstance(stored, str) and isinstance(path, str) and Path(stored).samefile(path)
         except (OSError, UnreadableImage):
-            return False  # It was taken away since its features were made.
+            return False  # The file was removed after its features were cached.
 
 
 def _query(query: str | int, source: ImageSource) -> _Query:
@@ -136,9 +168,9 @@ def _query(query: str | int, source: ImageSource) -> _Query:
         raise _unreadable(failure) from failure
 
 
-def _query_features(encoder: FrozenEncoder, asked: list[_Query], how: Extraction, fabric: Fabric) -> Tensor:
+def _query_features(encoder: ImageEncoder, asked: list[_Query], how: Extraction, fabric: Fabric) -> Tensor:
     """Q D."""
-    images = KeptImages(name="the queries", records=[query.record for query in asked])
+    images = RecordSource(name="the queries", records=[query.record for query in asked])
     features = extract_features(encoder, images, how, device=fabric.device)
     if features.skipped:
         raise _unreadable(features.skipped[0])
@@ -149,51 +181,36 @@ def _unreadable(failure: UnreadableImage) -> UserError:
     return UserError(f"The query {printable(str(failure))}. Give an image that can be read.")
 
 
-def _neighbours(
+def _neighbors(
     source: ImageSource, features: Features, asked: list[_Query], wanted: Tensor, top: int
-) -> list[tuple[list[Neighbour], bool]]:
-    """Of each query, and whether it was itself among them."""
+) -> list[QueryResult]:
     cosines, rows = nearest(features.vectors, wanted, top + _SPARE)
     found = []
     for query, similarities, indices in zip(asked, cosines.tolist(), features.indices[rows].tolist(), strict=True):
         others = [
-            Neighbour(index, similarity, source.describe(index), class_name(source, index))
+            Neighbor(index, similarity, source.describe(index), class_name(source, index))
             for similarity, index in zip(similarities, indices, strict=True)
             if not query.is_same(source, index)
         ]
-        found.append((others[:top], len(others) < len(indices)))
+        found.append(QueryResult(query.record.name, others[:top], len(others) < len(indices)))
     return found
 
 
-def _publish(
-    source: ImageSource,
-    asked: list[_Query],
-    found: list[tuple[list[Neighbour], bool]],
-    out: Path | None,
-    console: Console,
-) -> None:
-    for query, (neighbours, was_there) in zip(asked, found, strict=True):
-        note = " (which is itself in the data, and left out)" if was_there else ""
-        console.print(f"Most like {printable(query.record.name)}{note}:", highlight=False, markup=False)
-        console.print(_table(neighbours))
-    if out is None:
-        return
-    shown = [Shown(query.record, neighbours) for query, (neighbours, _) in zip(asked, found, strict=True)]
-    _write_picture(similarity_sheet(source, shown), out)
-    console.print(f"Written: {out}", highlight=False, markup=False)
-
-
-def _table(neighbours: list[Neighbour]) -> Table:
+def _table(queries: list[QueryResult], with_query: bool) -> Table:
+    with_class = any(neighbor.class_name for found in queries for neighbor in found.neighbors)
     table = Table()
-    classes = any(neighbour.class_name for neighbour in neighbours)
+    if with_query:
+        table.add_column("query", overflow="fold")
     table.add_column("", justify="right")
     table.add_column("similarity", justify="right")
-    table.add_column("image", overflow="fold")
-    if classes:
-        table.add_column("class", overflow="fold")
-    for rank, neighbour in enumerate(neighbours, start=1):
-        words = [neighbour.name, neighbour.class_name][: 1 + classes]
-        table.add_row(str(rank), f"{neighbour.similarity:.3f}", *(Text(printable(word)) for word in words))
+    for name in ("image", "class")[: 1 + with_class]:
+        table.add_column(name, overflow="fold")
+    for found in queries:
+        for rank, neighbor in enumerate(found.neighbors, start=1):
+            cells = [Text(printable(found.query))] if with_query else []
+            words = [neighbor.name, neighbor.class_name][: 1 + with_class]
+            cells += [Text(str(rank)), Text(f"{neighbor.similarity:.3f}"), *(Text(printable(word)) for word in words)]
+            table.add_row(*cells)
     return table
 
 
@@ -202,4 +219,4 @@ def _write_picture(picture: Image.Image, out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, lambda path: picture.save(path, _PICTURES[out.suffix.lower()]))
     except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}. Name another --out.") from error
+        raise UserError(f"{out} cannot be written: {error.strerror or error}. Choose another out.") from error

@@ -9,35 +9,35 @@ from typing import get_args
 import torch
 
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.masking.block_masks import check_heap, sample_heap
+from flexpredict.masking.block_masks import sample_block_masks
 from flexpredict.masking.masks import Masks, patches_of_cells
 from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
 from flexpredict.masking.published import check_published, sample_published
-from flexpredict.masking.random import check_random, sample_random
-from flexpredict.masking.rectangles import Size
+from flexpredict.masking.random import check_mask_ratio, sample_random
 from flexpredict.settings.masking import Kind, Masking
+from flexpredict.sizes import Grid
 
-__all__ = ["Masking", "Masks", "check_masking", "patches_of_cells", "sample_masks"]
+__all__ = ["Masks", "check_masking", "patches_of_cells", "sample_masks"]
 
-_SAMPLERS = {
-    "multiblock": sample_multiblock,
-    "random": sample_random,
-    "blocks": sample_heap,
-    "published": sample_published,
+_KINDS = {
+    "multiblock": (sample_multiblock, check_multiblock),
+    "random": (sample_random, check_mask_ratio),
+    "blocks": (sample_block_masks, check_mask_ratio),
+    "published": (sample_published, check_published),
 }
-_CHECKS = {"multiblock": check_multiblock, "random": check_random, "blocks": check_heap, "published": check_published}
 
 
-def sample_masks(masking: Masking, grid: Size, key: int, batch: int) -> Masks:
+def sample_masks(masking: Masking, grid: Grid, key: int, batch: int) -> Masks:
     """The masks of `batch` images of `grid` = (rows, columns) patches, on the CPU: a pure function of its arguments.
 
-    Image i has the same targets in a batch of any size. What the images share is the size of their contexts, that of
-    the smallest: an image's context in a larger batch is a subset of its context in a smaller one.
+    Image i has the same targets in a batch of any size. All contexts of a batch are cut to the size of the smallest,
+    so the context of an image in a larger batch is a subset of its context in a smaller one.
     """
     masking = masking.settled()
     assert masking.kind
     rows = torch.arange(batch * masking.contexts_per_image)
-    context, targets = _SAMPLERS[masking.kind](masking, _cells(masking, grid), key, rows)
+    sample, _ = _KINDS[masking.kind]
+    context, targets = sample(masking, _cells(masking, grid), key, rows)
     sets = (batch, masking.contexts_per_image)
     masks = Masks(
         torch.from_numpy(context).view(*sets, *context.shape[1:]),
@@ -48,14 +48,14 @@ def sample_masks(masking: Masking, grid: Size, key: int, batch: int) -> Masks:
     return Masks(*(patches_of_cells(part, masking.cell, grid) for part in (masks.context, masks.targets)))
 
 
-def check_masking(masking: Masking, grid: Size) -> None:
-    """Raises a `UserError` where these settings are no settings, or cannot work on this grid. To be called once."""
+def check_masking(masking: Masking, grid: Grid) -> None:
+    """Raise a `UserError` if a setting is out of range, or if the settings cannot work on this grid."""
     masking = masking.settled()
     assert masking.kind
-    if masking.kind not in _SAMPLERS:
+    if masking.kind not in _KINDS:
         raise UserError(
             f"masking.kind={masking.kind} is not known; choose one of {', '.join(get_args(Kind))}."
-            + did_you_mean(masking.kind, _SAMPLERS)
+            + did_you_mean(masking.kind, _KINDS)
         )
     for name in ("targets", "contexts_per_image", "cell"):
         if getattr(masking, name) < 1:
@@ -78,9 +78,10 @@ def check_masking(masking: Masking, grid: Size) -> None:
             f"masking.cell={masking.cell} does not divide a grid of {grid[0]}x{grid[1]} patches. Use another, or an "
             "image_size that makes the grid a multiple of it."
         )
-    _CHECKS[masking.kind](masking, _cells(masking, grid))
+    _, check = _KINDS[masking.kind]
+    check(masking, _cells(masking, grid))
 
 
-def _cells(masking: Masking, grid: Size) -> Size:
+def _cells(masking: Masking, grid: Grid) -> Grid:
     """The grid that masks are drawn on."""
     return grid[0] // masking.cell, grid[1] // masking.cell

@@ -1,12 +1,14 @@
-"""What a recipe says about masking, and the masks that come of it."""
+"""The masks of a batch."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from flexpredict.sizes import Grid
 
-def patches_of_cells(cells: Tensor, side: int, grid: tuple[int, int]) -> Tensor:
+
+def patches_of_cells(cells: Tensor, side: int, grid: Grid) -> Tensor:
     """Indices on the grid of all patches of these cells, ascending: ... N -> ... (N·side²)."""
     rows, columns = cells // (grid[1] // side), cells % (grid[1] // side)
     corners = rows * side * grid[1] + columns * side

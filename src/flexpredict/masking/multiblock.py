@@ -1,7 +1,7 @@
-"""Several target blocks, and as context what they leave of one large block: I-JEPA without the published faults.
+"""Multi-block masks as in I-JEPA, without the published faults: several targets, and a large context without them.
 
 Scale and aspect are independent, blocks reach every row and column of the grid, no target patch is ever context, and
-where contexts must have one size a random part of each is kept.
+contexts are cut to one size by dropping random patches.
 """
 
 import math
@@ -15,7 +15,6 @@ from flexpredict.masking.rectangles import (
     Mask,
     Numbers,
     Patches,
-    Size,
     keep_highest,
     place_block_masks,
     place_blocks,
@@ -25,15 +24,16 @@ from flexpredict.masking.rectangles import (
 )
 from flexpredict.randomness import stream_key
 from flexpredict.settings.masking import Masking
+from flexpredict.sizes import Grid, Size
 
-# Values a scale or an aspect can take: the two together make 1024 shapes, finer than whole patches can show.
+# Values of a scale or an aspect. Both together give 1024 shapes, more than whole patches can tell apart.
 _LEVELS = 32
-# Further layouts for an image whose first leaves too little. `check_multiblock` refuses settings where more than half
-# of all layouts do, so at the worst one image in 65,000 comes to the last of them.
-_FURTHER = 16
+# More layouts to try for an image whose first leaves too little context. `check_multiblock` refuses settings where
+# more than half of all layouts do, so at worst one image in 65,000 needs the last of them.
+_RETRIES = 16
 
 
-def sample_multiblock(masking: Masking, grid: Size, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+def sample_multiblock(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
     """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
     target = _target_size(masking, grid, stream_key(key, "target scale"), stream_key(key, "target aspect"))
     context = _context_size(masking, grid, stream_key(key, "context scale"), stream_key(key, "context aspect"))
@@ -44,14 +44,14 @@ def sample_multiblock(masking: Masking, grid: Size, key: int, rows: Tensor) -> t
     counts = left.sum(-1)
     short = np.flatnonzero(counts < _needed(masking, grid))
     if len(short):
-        further = row_numbers(stream_key(key, "further"), rows[short], _FURTHER * blocks)
-        further = further.reshape(len(short), _FURTHER, blocks)
-        left[short], targets[short] = _first_to_leave(_needed(masking, grid), further, target, context, grid)
+        more = row_numbers(stream_key(key, "further"), rows[short], _RETRIES * blocks)
+        more = more.reshape(len(short), _RETRIES, blocks)
+        left[short], targets[short] = _first_sufficient(_needed(masking, grid), more, target, context, grid)
         counts[short] = left[short].sum(-1)
     return keep_highest(left, numbers[:, blocks:], counts.min()), targets
 
 
-def check_multiblock(masking: Masking, grid: Size) -> None:
+def check_multiblock(masking: Masking, grid: Grid) -> None:
     """Refuses settings that leave too little context on this grid."""
     levels = range(_LEVELS)
     targets = (_target_size(masking, grid, scale, aspect) for scale in levels for aspect in levels)
@@ -77,18 +77,18 @@ def check_multiblock(masking: Masking, grid: Size) -> None:
         )
 
 
-def _lay_out(numbers: Numbers, target: Size, context: Size, grid: Size) -> tuple[Mask, Patches]:
-    """A context block and M targets placed by R 1+M numbers: the patches left R N, and the targets R M Nt."""
+def _lay_out(numbers: Numbers, target: Size, context: Size, grid: Grid) -> tuple[Mask, Patches]:
+    """Place a context block and M targets by R 1+M numbers: the context that is left R N, and the targets R M Nt."""
     targets = place_blocks(numbers[:, 1:], target, _all_places(target, grid), grid)
     left = place_block_masks(numbers[:, 0], context, _all_places(context, grid), grid)
     take_out(left, targets)
     return left, targets
 
 
-def _first_to_leave(needed: int, numbers: Numbers, target: Size, context: Size, grid: Size) -> tuple[Mask, Patches]:
-    """For each row the first of L layouts that leaves enough: numbers R L 1+M -> R N, R M Nt."""
+def _first_sufficient(needed: int, numbers: Numbers, target: Size, context: Size, grid: Grid) -> tuple[Mask, Patches]:
+    """For each row the first of L layouts that leaves enough context: numbers R L 1+M -> R N, R M Nt."""
     rows, layouts, blocks = numbers.shape
-    # The last resort is all targets in one place. It leaves enough: `check_multiblock` has made sure of that.
+    # The last layout has all targets in one place, which leaves enough: `check_multiblock` has made sure of that.
     numbers[:, -1, 2:] = numbers[:, -1, 1:2]
     left, targets = _lay_out(numbers.reshape(-1, blocks), target, context, grid)
     enough = (left.sum(-1) >= needed).reshape(rows, layouts)
@@ -96,26 +96,26 @@ def _first_to_leave(needed: int, numbers: Numbers, target: Size, context: Size, 
     return left[first], targets[first]
 
 
-def _all_places(size: Size, grid: Size) -> Size:
+def _all_places(size: Size, grid: Grid) -> Size:
     """Every row and column at which a block of this size can begin, the last ones included."""
     return grid[0] - size[0] + 1, grid[1] - size[1] + 1
 
 
-def _target_size(masking: Masking, grid: Size, scale_level: int, aspect_level: int) -> Size:
+def _target_size(masking: Masking, grid: Grid, scale_level: int, aspect_level: int) -> Size:
     aspect = value_at(aspect_level, _LEVELS, masking.target_aspect)
     return _nearest_size(value_at(scale_level, _LEVELS, masking.target_scale) * math.prod(grid), aspect, grid)
 
 
-def _context_size(masking: Masking, grid: Size, scale_level: int, aspect_level: int) -> Size:
-    """The shape of the grid, or a hair taller or wider: so that 8x7 comes as often as 7x8 on a square grid."""
+def _context_size(masking: Masking, grid: Grid, scale_level: int, aspect_level: int) -> Size:
+    """The shape of the grid, or very slightly taller or wider, so that 8x7 is as frequent as 7x8 on a square grid."""
     aspect = grid[0] / grid[1] * (1.01 if aspect_level % 2 else 0.99)
     return _nearest_size(value_at(scale_level, _LEVELS, masking.context_scale) * math.prod(grid), aspect, grid)
 
 
-def _nearest_size(patches: float, aspect: float, grid: Size) -> Size:
-    """Whole height and width of nearly so many patches: rounding both on their own is off by a third on 8x8.
+def _nearest_size(patches: float, aspect: float, grid: Grid) -> Size:
+    """Whole height and width of about this many patches. Rounding each by itself would be off by a third on 8x8.
 
-    A block that would stick out of the grid is made as long as the grid, and wider, so that it keeps its area.
+    A block that would be taller than the grid is made as tall as the grid, and wider, so that it keeps its area.
     """
     height = min(max(math.sqrt(patches * aspect), patches / grid[1]), grid[0])
     width = patches / height
@@ -127,6 +127,6 @@ def _nearest_size(patches: float, aspect: float, grid: Size) -> Size:
     )
 
 
-def _needed(masking: Masking, grid: Size) -> int:
-    """The smallest acceptable context in patches; never none."""
+def _needed(masking: Masking, grid: Grid) -> int:
+    """The smallest acceptable context in patches, at least one."""
     return max(1, math.ceil(masking.min_context * math.prod(grid) - 1e-6))

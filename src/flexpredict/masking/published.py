@@ -1,8 +1,8 @@
-"""I-JEPA's sampler as it was published, faults included, to measure what they cost.
+"""I-JEPA's sampler as it was published, with its faults, to measure what they cost.
 
-One random number drives both scale and aspect; no block touches the last row and column; a context that stays too
-small sheds its targets one by one, which then leak into it; every context is cut to the smallest of the batch from
-the bottom up. Unlike the original it cannot hang: `check_published` refuses the grids on which that one does.
+One random number decides both scale and aspect. No block reaches the last row or column. Where a context stays too
+small, targets are left in it one by one, and so leak into it. Contexts are cut to the smallest of the batch from the
+bottom up. Unlike the original it cannot hang: `check_published` refuses the grids on which that does.
 """
 
 import math
@@ -13,7 +13,6 @@ from torch import Tensor
 from flexpredict.errors import UserError
 from flexpredict.masking.rectangles import (
     Patches,
-    Size,
     keep_highest,
     place_block_masks,
     place_blocks,
@@ -23,17 +22,18 @@ from flexpredict.masking.rectangles import (
 )
 from flexpredict.randomness import stream_key
 from flexpredict.settings.masking import Masking
+from flexpredict.sizes import Grid, Size
 
-# A block must have more patches than this, whatever the grid.
+# A block must have more patches than this on any grid.
 _MIN_KEEP = 10
-# Failed tries after which a context sheds one more target, the last first.
+# Failed tries after which one more target, the last first, is left in the context.
 _TRIES = 20
 _SQUARE = (1.0, 1.0)
-# Values that the one random number can take.
+# Values of the random number that decides scale and aspect.
 _LEVELS = 1024
 
 
-def sample_published(masking: Masking, grid: Size, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+def sample_published(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
     """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
     target = _size(grid, stream_key(key, "target size"), masking.target_scale, masking.target_aspect)
     context = _size(grid, stream_key(key, "context size"), masking.context_scale, _SQUARE)
@@ -58,8 +58,8 @@ def sample_published(masking: Masking, grid: Size, key: int, rows: Tensor) -> tu
     return keep_highest(left, raster_order, left.sum(-1).min()), targets
 
 
-def check_published(masking: Masking, grid: Size) -> None:
-    """Refuses grids on which the original would look for ever for a block that is large enough."""
+def check_published(masking: Masking, grid: Grid) -> None:
+    """Refuses grids on which the original would search forever for a block that is large enough."""
     for name, scale, aspect in (
         ("target", masking.target_scale, masking.target_aspect),
         ("context", masking.context_scale, _SQUARE),
@@ -73,12 +73,12 @@ def check_published(masking: Masking, grid: Size) -> None:
             )
 
 
-def _places(size: Size, grid: Size) -> Size:
-    """One row and one column too few, so that a block never reaches the last ones."""
+def _places(size: Size, grid: Grid) -> Size:
+    """As published: one row and one column too few, so that a block never reaches the last ones."""
     return grid[0] - size[0], grid[1] - size[1]
 
 
-def _size(grid: Size, level: int, scale: tuple[float, float], aspect: tuple[float, float]) -> Size:
+def _size(grid: Grid, level: int, scale: tuple[float, float], aspect: tuple[float, float]) -> Size:
     """One level for both scale and aspect; always smaller than the grid."""
     patches = int(math.prod(grid) * value_at(level, _LEVELS, scale))
     height = round(math.sqrt(patches * value_at(level, _LEVELS, aspect)))

@@ -195,13 +195,7 @@ def build_encoder(
     check_patches(image_size, patch_size or facts.patch_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(seed, "encoder weights"))
-        try:
-            vit = timm.create_model(_known(model), pretrained=False, **arguments)
-        except TypeError as error:
-            raise UserError(
-                f"timm's '{model}' cannot be built with {arguments}: {error}. "
-                "Choose a plain ViT such as vit_small_patch16_224, or mend the options."
-            ) from error
+        vit = _create(model, arguments)
         encoder = _kind(vit)(vit) if facts.relative else Encoder(vit, positions)
     if options and "norm_eps" in options:
         set_norm_eps(vit, float(options["norm_eps"]))
@@ -218,13 +212,13 @@ def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
         if side < patch_size:
             raise UserError(
                 f"Image size {image_size[0]}x{image_size[1]} is smaller than a patch of {patch_size}. "
-                f"Give a larger --image_size or a smaller --patch_size."
+                f"Give a larger image_size or a smaller patch_size."
             )
         if side % patch_size:
             low = side - side % patch_size
             raise UserError(
                 f"Patch size {patch_size} does not divide image size {image_size[0]}x{image_size[1]}. "
-                f"Use --image_size {low} or {low + patch_size}, or another --patch_size."
+                f"Use image_size={low} or {low + patch_size}, or another patch_size."
             )
 
 
@@ -243,6 +237,17 @@ def rescale_residual_branches(blocks: nn.Sequential) -> None:
                 weight = getattr(getattr(getattr(block, branch, None), output, None), "weight", None)
                 if weight is not None:
                     weight.div_((2.0 * layer) ** 0.5)
+
+
+def _create(model: str, arguments: dict[str, Any]) -> Any:
+    try:
+        return timm.create_model(_known(model), pretrained=False, **arguments)
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"timm's '{model}' cannot be built with {arguments}: {reason}. Choose a plain ViT such as "
+            "vit_small_patch16_224, or mend model_options."
+        ) from error
 
 
 def _known(model: str) -> str:
@@ -268,7 +273,7 @@ class ModelFacts:
 def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
     """Sizes of a timm model, without allocating its weights."""
     with torch.device("meta"):
-        vit = timm.create_model(_known(model), pretrained=False, num_classes=0, **_timm_options(options))
+        vit = _create(model, {"num_classes": 0, **_timm_options(options)})
     kind = _kind(vit)
     kind.check(vit)
     heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
@@ -287,12 +292,12 @@ def _check_positions(model: str, facts: ModelFacts, positions: EncoderPositions,
     if facts.relative and not (positions == "relative" and class_token):
         raise UserError(
             f"timm's '{model}' has relative positions and always a class token, but {positions} positions "
-            f"{'with' if class_token else 'without'} a class token were asked for. Use --encoder_positions relative "
-            "--class_token true, or a plain ViT such as vit_base_patch16_224."
+            f"{'with' if class_token else 'without'} a class token were asked for. Use "
+            "encoder_positions=relative and class_token=true, or a plain ViT such as vit_base_patch16_224."
         )
     if positions == "relative" and not facts.relative:
         raise UserError(
-            f"timm's '{model}' has no relative positions. Use --encoder_positions sincos or learned, or a model that "
+            f"timm's '{model}' has no relative positions. Use encoder_positions=sincos or learned, or a model that "
             "has them, such as beit_base_patch16_224."
         )
 
@@ -303,6 +308,6 @@ def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
     fetching = [name for name in given if name in ("checkpoint_path", "cache_dir") or name.startswith("pretrained")]
     if fetching:
         raise UserError(
-            f"The option {fetching[0]} of a model would read weights. Leave it out; --init_from is there for that."
+            f"The option {fetching[0]} of a model would read weights. Leave it out; init_from is there for that."
         )
     return {name: value for name, value in given.items() if name != "norm_eps"}

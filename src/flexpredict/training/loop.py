@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from flexpredict.data.loader import Batch, Batches, training_batches
-from flexpredict.data.pixels import normalise
+from flexpredict.data.pixels import normalize
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.errors import UserError
@@ -53,7 +53,7 @@ def train(
     """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
     recipe, settings = plan.recipe, plan.recipe.optimizer
     model.to(fabric.device)  # before the optimizers load their state, which goes where the parameters are
-    optimizers = build_optimizers(settings, model, plan.lr)
+    optimizers = build_optimizers(settings, model)
     state = load_checkpoint(folder.checkpoints, model, optimizers) or {"step": 0}
     first_step: int = state["step"]
     if recipe.compile:
@@ -63,7 +63,7 @@ def train(
     journal = Journal.open(fabric, plan, folder, progress, state)
     stochastic = model.masked_tokens.stochastic
     noise_std = stochastic.noise_std  # at the start
-    local = plan.batch_size // fabric.world_size
+    local = plan.recipe.batch_size // fabric.world_size
     part = local // recipe.accumulate
     batches = _batches(fabric, plan, source, first_step, journal)
 
@@ -80,17 +80,17 @@ def train(
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            set_rates(optimizers, lr, weight_decay)
+            set_rates(optimizers, plan.rate(step), weight_decay)
 
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
             contexts = recipe.masking.contexts_per_image
             grid = model.mask_grid(batch.images)
-            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.batch_size)
+            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.recipe.batch_size)
             masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
             streams = rows[:, None] * contexts + torch.arange(contexts)
             keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
-            images = normalise(batch.images.to(fabric.device, non_blocking=True))
+            images = normalize(batch.images.to(fabric.device, non_blocking=True))
 
             # Masks and noise have keys of their own; this is for models with dropout.
             torch.manual_seed(stream_key(recipe.seed, "torch", step, fabric.global_rank))
@@ -128,6 +128,12 @@ def train(
                 if probe is not None and plan.probe_due(step + 1):
                     record["knn_accuracy"] = probe(model.saved_encoder[0])
                 journal.write(step + 1, record)
+                # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
+                if record.get("knn_accuracy", 0.0) > journal.best:
+                    journal.best = record["knn_accuracy"]
+                    if fabric.is_global_zero:
+                        encoder, name = model.saved_encoder
+                        save_encoder(folder.best_encoder, encoder, spec, name)
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
                 journal.settle(step + 1)
@@ -151,20 +157,20 @@ def _batches(
 ) -> Batches:
     how: dict[str, Any] = {
         "seed": plan.recipe.seed,
-        "batch_size": plan.batch_size,
+        "batch_size": plan.recipe.batch_size,
         "first_step": first_step,
         "last_step": plan.steps,
         "rank": fabric.global_rank,
         "world_size": fabric.world_size,
-        "workers": plan.workers,
+        "workers": plan.recipe.workers,
     }
     if is_stream(source):
         # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
-        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.workers))
-        return stream_batches(source, plan.augmentation, plan.image_sizes, **how, places=journal.places)
+        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.recipe.workers))
+        return stream_batches(source, plan.recipe.augmentation, plan.image_sizes, **how, places=journal.places)
     if first_step == 0:
         journal.skipped.add(source.problems)
-    return training_batches(source, plan.augmentation, plan.image_sizes, **how)
+    return training_batches(source, plan.recipe.augmentation, plan.image_sizes, **how)
 
 
 def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch:
@@ -179,7 +185,7 @@ def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch
     if last is not None:
         return replace(last, skipped=[], place=None)
     plan = journal.plan
-    share = plan.batch_size // journal.fabric.world_size
+    share = plan.recipe.batch_size // journal.fabric.world_size
     return Batch(torch.zeros(share, 3, *plan.image_size, dtype=torch.uint8), torch.zeros(share, dtype=torch.int64))
 
 

@@ -3,22 +3,22 @@
 import torch
 from torch import Tensor, nn
 
-from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.optimizer import SettledOptimizer
+from flexpredict.training.muon import Muon
 
 _NEVER_DECAY = ("pos_embed", "positions", "_token", "relative_position_bias_table")
 
 
-def build_optimizers(settings: Optimizer, model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+def build_optimizers(settings: SettledOptimizer, model: nn.Module) -> list[torch.optim.Optimizer]:
     """AdamW, behind Muon where that is asked for. Groups say by `decays` whether weight decay is meant for them."""
     hidden, decays, free = parameter_groups(model)
     if settings.kind == "adamw":
         decays, hidden = hidden + decays, []
     groups = [{"params": decays, "decays": True}, {"params": free, "decays": False}]
-    adamw = torch.optim.AdamW(groups, lr=lr, betas=settings.betas, fused=True)
+    adamw = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, fused=True)
     if not hidden:
         return [adamw]
-    muon = torch.optim.Muon([{"params": hidden, "decays": True}], lr=lr, adjust_lr_fn="match_rms_adamw")
-    return [muon, adamw]
+    return [Muon([{"params": hidden, "decays": True}], lr=settings.muon_lr), adamw]
 
 
 def parameter_groups(model: nn.Module) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
@@ -36,9 +36,9 @@ def parameter_groups(model: nn.Module) -> tuple[list[Tensor], list[Tensor], list
     return hidden, decays, free
 
 
-def set_rates(optimizers: list[torch.optim.Optimizer], lr: float, weight_decay: float) -> None:
-    """What the schedules say for this step."""
+def set_rates(optimizers: list[torch.optim.Optimizer], share: float, weight_decay: float) -> None:
+    """What the schedules say for this step. share: of the peak learning rate."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = share * optimizer.defaults["lr"]
             group["weight_decay"] = weight_decay if group["decays"] else 0.0

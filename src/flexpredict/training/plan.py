@@ -1,24 +1,27 @@
 """From a recipe, the data and the machine to a plan in which every number is known."""
 
 import dataclasses
+import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from flexpredict.cores import cores
+from flexpredict.data.default_sizes import default_image_size, default_patch_size
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.sources.streams import stream_sizes
-from flexpredict.data.usual_sizes import usual_image_size, usual_patch_size
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
 from flexpredict.methods.method import Method
 from flexpredict.model.encoder import check_patches, model_facts
 from flexpredict.runs.encoder_file import EncoderSpec
-from flexpredict.settings.augmentation import PRESETS, Augmentation
-from flexpredict.settings.recipe import Recipe, parse_image_sizes
+from flexpredict.settings.optimizer import SettledOptimizer
+from flexpredict.settings.ranges import check_ranges
+from flexpredict.settings.recipe import Precision, Recipe, SettledRecipe, parse_image_sizes
+from flexpredict.settings.scale import augmentation_of, scale_of, with_defaults
 from flexpredict.training.schedules import cosine, warmup_cosine
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
@@ -33,17 +36,13 @@ _CHECKPOINTS_PER_RUN = 20
 class Plan:
     """A recipe with nothing left open, and what follows from it."""
 
-    recipe: Recipe
+    recipe: SettledRecipe
     image_sizes: list[tuple[int, int]]
-    augmentation: Augmentation
     samples: int  # in an epoch
     images: int | None  # that there are, where that is known
-    batch_size: int
     steps: int
     warmup_steps: int
     hold_step: int  # from which learning rate and weight decay stay as they are
-    lr: float
-    workers: int
     encoder: EncoderSpec
 
     @property
@@ -54,17 +53,19 @@ class Plan:
     def build_model(self) -> Method:
         return build_method(self.recipe, self.encoder.build(self.recipe.seed))
 
-    def learning_rate(self, step: int) -> float:
+    def rate(self, step: int) -> float:
+        """The learning rate as a share of its peak."""
         settings, step = self.recipe.optimizer, min(step, self.hold_step)
-        start, final = settings.start_lr * self.lr, settings.final_lr * self.lr
-        return warmup_cosine(step, self.steps, self.warmup_steps, start, self.lr, final)
+        return warmup_cosine(step, self.steps, self.warmup_steps, settings.start_lr, 1.0, settings.final_lr)
+
+    def learning_rate(self, step: int) -> float:
+        return self.rate(step) * self.recipe.optimizer.lr
 
     def weight_decay(self, step: int) -> float:
         settings, step = self.recipe.optimizer, min(step, self.hold_step)
         return cosine(step, self.steps, settings.weight_decay, settings.final_weight_decay)
 
     def checkpoint_due(self, step: int) -> bool:
-        assert self.recipe.checkpoint_every
         return step % self.recipe.checkpoint_every == 0 or step == self.steps or self.keep_due(step)
 
     def keep_due(self, step: int) -> bool:
@@ -80,7 +81,8 @@ class Plan:
         if every is None:
             return False
         images = every * self.samples
-        return step * self.batch_size // images > (step - 1) * self.batch_size // images
+        batch = self.recipe.batch_size
+        return step * batch // images > (step - 1) * batch // images
 
     def describe(self) -> dict[str, Any]:
         """The resolved recipe as plain values, for config.yaml."""
@@ -90,91 +92,98 @@ class Plan:
 
 def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.device, world_size: int) -> Plan:
     """Fill in what the recipe leaves open; refuse what cannot work before anything is written."""
+    check_ranges(recipe)
     on_gpu = device.type != "cpu"
     samples = _epoch_size(recipe, source)
-    image_sizes = parse_image_sizes(recipe.image_size or _image_size(source))
+    image_sizes = parse_image_sizes(_image_size(source) if recipe.image_size is None else recipe.image_size)
     image_size = image_sizes[0]
     model = recipe.model or _model(device)
     facts = model_facts(model, recipe.model_options)
-    patch_size = recipe.patch_size or usual_patch_size(image_size, facts.patch_size)
+    patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
+    recipe = _with_defaults(recipe, samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
-    assert recipe.encoder_positions
     for height, width in image_sizes:
         check_patches((height, width), patch_size)
         check_masking(recipe.masking, check_grid(recipe, (height // patch_size, width // patch_size)))
 
-    batch_size = recipe.batch_size or _batch_size(samples, on_gpu, world_size, recipe.accumulate)
+    batch_size, epochs = recipe.batch_size or 1, recipe.epochs or 1.0
     parts = world_size * recipe.accumulate
-    if batch_size < 1 or parts < 1 or batch_size % parts:
-        near = max(1, round(batch_size / max(parts, 1))) * max(parts, 1)
+    if batch_size % parts:
+        near = max(1, round(batch_size / parts)) * parts
         raise UserError(
             f"A batch of {batch_size} images cannot be shared out evenly: {world_size} device(s) times "
-            f"{recipe.accumulate} accumulated part(s) make {parts}. Use --batch_size {near}."
+            f"{recipe.accumulate} accumulated part(s) make {parts}. Use batch_size={near}."
         )
-    epochs = recipe.epochs
-    if epochs is None:
-        images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
-        epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
-    if epochs <= 0:
-        raise UserError(f"epochs is {epochs}; it must be more than 0.")
-    if recipe.minutes is not None and not 0 < recipe.minutes < math.inf:
-        raise UserError(f"minutes is {recipe.minutes}; it must be more than 0.")
+    if batch_size > samples:
+        raise UserError(
+            f"batch_size={batch_size} is more than the {samples} images of an epoch. Use at most "
+            f"{samples // parts * parts or parts}."
+        )
     steps = math.ceil(epochs * samples / batch_size)
     warmup, hold = recipe.optimizer.warmup_epochs, recipe.optimizer.hold_from_epoch
-    warmup = epochs / 20 if warmup is None else warmup
+    scale = recipe.scale or "published"
+    warmup = epochs / (10 if scale == "small" else 20) if warmup is None else warmup
+    if warmup > epochs:
+        raise UserError(
+            f"optimizer.warmup_epochs={warmup:g} is longer than the run of {epochs:g} epochs. Shorten it, or train "
+            "for longer."
+        )
     if hold is not None and hold < warmup:
         raise UserError(
-            f"optimizer.hold_from_epoch is {hold:g}, within the warm-up of {warmup:g} epochs. Hold later, or shorten "
+            f"optimizer.hold_from_epoch={hold:g} is within the warm-up of {warmup:g} epochs. Hold later, or shorten "
             "optimizer.warmup_epochs."
         )
-    lr = recipe.optimizer.lr
-    lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4) if lr is None else lr
 
     cores_each = max(1, cores() // max(1, world_size))
-    resolved = dataclasses.replace(
-        recipe,
+    settled = SettledRecipe(
+        **_open_fields(recipe),
         model=model,
         class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
         image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
-        augmentation=augmentation_of(recipe),
+        augmentation=augmentation_of(recipe, scale),
+        scale=scale,
         epochs=epochs,
         batch_size=batch_size,
-        optimizer=dataclasses.replace(recipe.optimizer, lr=lr, warmup_epochs=warmup),
+        optimizer=SettledOptimizer(**{**vars(recipe.optimizer), "warmup_epochs": warmup}),
         precision=recipe.precision or default_precision(device.type),
         workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
         checkpoint_every=recipe.checkpoint_every or usual_checkpoint_every(steps),
+        encoder_positions=recipe.encoder_positions or "sincos",
     )
     return Plan(
-        recipe=resolved,
+        recipe=settled,
         image_sizes=image_sizes,
-        augmentation=augmentation_of(recipe),
         samples=samples,
         images=source.length if is_stream(source) else len(source),
-        batch_size=batch_size,
         steps=steps,
         warmup_steps=min(round(warmup * samples / batch_size), steps),
         hold_step=steps if hold is None else min(round(hold * samples / batch_size), steps),
-        lr=lr,
-        workers=resolved.workers or 0,
-        encoder=EncoderSpec(
-            model=model,
-            image_size=image_size,
-            patch_size=patch_size,
-            positions=recipe.encoder_positions,
-            class_token=resolved.class_token,
-            options=recipe.model_options,
-        ),
+        encoder=EncoderSpec.of_config(dataclasses.asdict(settled)),
     )
+
+
+def _open_fields(recipe: Recipe) -> dict[str, Any]:
+    """Values of the fields that settling does not narrow."""
+    narrowed = {*inspect.get_annotations(SettledRecipe), "class_token", "optimizer"}
+    return {
+        field.name: getattr(recipe, field.name) for field in dataclasses.fields(Recipe) if field.name not in narrowed
+    }
 
 
 def usual_checkpoint_every(steps: int) -> int:
     return min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN)))
 
 
-def augmentation_of(recipe: Recipe) -> Augmentation:
-    chosen = recipe.augmentation
-    return chosen if isinstance(chosen, Augmentation) else PRESETS[chosen]
+def _with_defaults(recipe: Recipe, samples: int, on_gpu: bool, world_size: int) -> Recipe:
+    batch_size = recipe.batch_size or _batch_size(samples, on_gpu, world_size, recipe.accumulate)
+    epochs = recipe.epochs
+    if epochs is None:
+        images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
+        epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
+    published_lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4)
+    recipe = dataclasses.replace(recipe, batch_size=batch_size, epochs=epochs)
+    return with_defaults(recipe, scale_of(recipe, epochs * samples), published_lr)
 
 
 def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
@@ -184,10 +193,8 @@ def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
     if size is None:
         raise UserError(
             f"How many images {source.name} has is not known before it was read to its end. Say how many should "
-            "count as an epoch: --epoch_size 100000."
+            "count as an epoch: epoch_size=100000."
         )
-    if size < 1:
-        raise UserError(f"epoch_size is {size}; it must be at least 1.")
     return size
 
 
@@ -195,7 +202,7 @@ def _image_size(source: ImageSource | ImageStream) -> int:
     sizes = stream_sizes(source) if is_stream(source) else source.sizes()
     if not sizes:
         raise UserError(f"No image at the beginning of {source.name} could be read. Check that it holds images.")
-    return usual_image_size(sizes)
+    return default_image_size(sizes)
 
 
 def _model(device: torch.device) -> str:
@@ -212,7 +219,7 @@ def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) ->
     return max(1, min(wanted, samples) // parts) * parts
 
 
-def default_precision(accelerator: str) -> Literal["32-true", "bf16-mixed"]:
+def default_precision(accelerator: str) -> Precision:
     """bf16 on a GPU that has it."""
     on_cuda = accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
     return "bf16-mixed" if on_cuda and torch.cuda.is_bf16_supported() else "32-true"

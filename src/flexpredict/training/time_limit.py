@@ -14,7 +14,7 @@ from flexpredict.training.plan import Plan, make_plan, usual_checkpoint_every
 from flexpredict.training.rehearsal import Costs, Rehearsal
 from flexpredict.training.smaller_encoder import suggest_smaller
 
-_MEASURED_SHARE = 0.03  # of the time, is spent on measuring
+_MEASURED_SHARE = 0.05  # of the time
 _LONGEST_MEASURED = 60.0  # seconds
 _DIGITS = 4  # of the number of epochs: at most a thousandth of the time is lost
 
@@ -52,13 +52,13 @@ def fit_to_time(recipe: Recipe, rehearsal: Rehearsal) -> FittedRun | None:
     if steps < 1:
         raise UserError(
             f"minutes={recipe.minutes:g} is too short: measuring a step took {duration(spent)}, and one more takes "
-            f"{costs.step:.2g} s. Give at least {math.ceil(spent / 30)} minutes, or choose a smaller --model."
+            f"{costs.step:.2g} s. Give at least {math.ceil(spent / 30)} minutes, or choose a smaller `model`."
         )
 
     def plan_of(other: Recipe) -> Plan:
         return make_plan(other, source, fabric.device, fabric.world_size)
 
-    fitted = with_epochs(recipe, steps * usual.batch_size / usual.samples)
+    fitted = with_epochs(recipe, steps * usual.recipe.batch_size / usual.samples)
     plan = plan_of(fitted)
     advice = _advice(recipe, plan, costs, plan_of)
     explanation = (
@@ -71,7 +71,7 @@ def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
     """As many steps as so many seconds allow, with what goes with them. plan: what the recipe comes to."""
 
     def seconds_of(steps: int) -> float:
-        epochs = steps * plan.batch_size / plan.samples
+        epochs = steps * plan.recipe.batch_size / plan.samples
         checkpoints = math.ceil(steps / (recipe.checkpoint_every or usual_checkpoint_every(steps)))
         checkpoints += int(epochs / recipe.keep_every) if recipe.keep_every else 0
         probes = math.ceil(epochs / recipe.probe_every) if recipe.probe_every else 0
@@ -100,7 +100,7 @@ def _rounded_down(value: float) -> float:
 
 
 def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe], Plan]) -> str:
-    images = plan.steps * plan.batch_size
+    images = plan.steps * plan.recipe.batch_size
     lacking = max(ENOUGH_IMAGES / images, ENOUGH_STEPS / plan.steps)
     if lacking <= 1:
         return ""
@@ -114,5 +114,5 @@ def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe]
         reached = float(f"{images * smaller.speed:.2g}")
         said.append(f"A smaller one would see about {reached:,.0f} images: {smaller.as_option}.")
     if smaller is None or smaller.speed < lacking:
-        said.append("More time, smaller images (--image_size) or larger patches (--patch_size) help as well.")
+        said.append("More time, smaller images (image_size) or larger patches (patch_size) help as well.")
     return " ".join(said)

@@ -7,14 +7,14 @@ from functools import lru_cache
 from torch import Tensor
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.encoded_images import EncodedImages
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.listing import digest, digest_of, state_of
 
 _FILES_KEPT_OPEN = 128
 
 
 @dataclass(eq=False, kw_only=True)
-class ByteRanges(EncodedImages):
+class ByteRanges(ImageSource):
     """Image i is `lengths[i]` bytes from `starts[i]` in `files[file_of[i]]`."""
 
     files: list[str] = field(repr=False)
@@ -29,6 +29,9 @@ class ByteRanges(EncodedImages):
         return f"{self.files[int(self.file_of[index])]}, image {index}"
 
     def encoded(self, index: int) -> Encoded:
+        return self.content(index)
+
+    def content(self, index: int) -> bytes:
         start, length = int(self.starts[index]), int(self.lengths[index])
         try:
             # Reading at a place leaves no position behind that processes would share after a fork.

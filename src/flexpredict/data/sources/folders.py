@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.encoded_images import EncodedImages
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.listing import (
     Count,
     Listing,
@@ -31,7 +31,7 @@ _WORTH_KEEPING = 100_000
 
 
 @dataclass(eq=False, kw_only=True)
-class FolderSource(EncodedImages):
+class FolderSource(ImageSource):
     """Image files below a folder."""
 
     names: Names = field(repr=False)

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from flexpredict.data.sources.encoded_images import evenly_spaced
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, evenly_spaced
 from flexpredict.data.sources.listing import digest
 from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream

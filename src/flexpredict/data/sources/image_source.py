@@ -1,57 +1,82 @@
 """What every source of images can do, and sources made of arrays and of other sources."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from flexpredict.data.augmentation import Crops, crop_arrays
-from flexpredict.data.decoding import Encoded, UnreadableImage
+from flexpredict.data.decoding import Encoded, UnreadableImage, decode, read_size
 from flexpredict.data.sources.listing import digest, digest_of
+from flexpredict.data.workers import set_current_image
+from flexpredict.sizes import Size
 
-MOST_CLASSES = 1_000_000  # a number beyond is no class, whatever it is
+MOST_CLASSES = 1_000_000  # a larger number is no class
 
 
-class ImageSource(Protocol):
-    """Images in a fixed order, any of which can be read at any time, and in any process."""
+@dataclass(eq=False, kw_only=True)
+class ImageSource(ABC):
+    """Images in a fixed order, any of which can be read at any time and in any process."""
 
     name: str
-    classes: tuple[str, ...] | None
-    labels: Tensor | None  # int64, one an image; an index into `classes`, -1 where an image has none
-    problems: list[UnreadableImage]  # what was found broken while listing; not counted in the length
+    classes: tuple[str, ...] | None = None
+    labels: Tensor | None = field(default=None, repr=False)  # N int64: index into `classes`, -1 where there is none
+    problems: list[UnreadableImage] = field(default_factory=list, repr=False)
+    """What was found broken while listing. It does not count in the length."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def describe(self, index: int) -> str:
-        """What a person would look for to find this image."""
+        """A name by which a person finds this image."""
 
+    @abstractmethod
     def encoded(self, index: int) -> Encoded:
-        """The image as it is stored: the path or the content of a file, or pixels."""
+        """The image as it is stored: the path or the content of a file, or pixels. Raises UnreadableImage."""
 
+    @abstractmethod
     def fingerprint(self) -> str:
-        """Another one if images were added, removed or changed."""
+        """Differs if images were added, removed or changed."""
 
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        """Height and width of up to `sample` evenly spaced images, without decoding them."""
+    def sizes(self, sample: int = 64) -> list[Size]:
+        """Height and width of up to `sample` evenly spaced images that can be read, from their headers."""
+        sizes = []
+        for index in evenly_spaced(len(self), sample):
+            try:
+                sizes.append(read_size(self.encoded(index), self.describe(index)))
+            except UnreadableImage:
+                continue
+        return sizes
 
-    def read(
-        self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
-    ) -> tuple[Tensor, dict[int, UnreadableImage]]:
+    def read(self, indices: Tensor, crops: Crops, image_size: Size) -> tuple[Tensor, dict[int, UnreadableImage]]:
         """One crop of each image: B 3 H W uint8, and the rows that could not be read (their pixels mean nothing)."""
+        images = torch.empty(len(indices), 3, *image_size, dtype=torch.uint8)
+        unreadable: dict[int, UnreadableImage] = {}
+        for row, index in enumerate(indices.tolist()):
+            try:
+                name = self.describe(index)
+                set_current_image(name)
+                images[row] = decode_row(self.encoded(index), name, row, crops, image_size)
+            except UnreadableImage as failure:
+                unreadable[row] = failure
+        set_current_image("")
+        return images, unreadable
 
 
-@dataclass(eq=False)
-class ArraySource:
-    """Equally large images in memory. They are a tensor, which worker processes share."""
+class ArraySource(ImageSource):
+    """Equally large images in memory, as a tensor, which worker processes share."""
 
-    name: str
-    images: Tensor = field(repr=False)  # N H W 3 uint8
-    classes: tuple[str, ...] | None = None
-    labels: Tensor | None = field(default=None, repr=False)
-    problems: list[UnreadableImage] = field(default_factory=list, repr=False)
+    def __init__(
+        self, name: str, images: Tensor, classes: tuple[str, ...] | None = None, labels: Tensor | None = None
+    ) -> None:
+        """images: N H W 3 uint8."""
+        super().__init__(name=name, classes=classes, labels=labels)
+        self.images = images
 
     def __len__(self) -> int:
         return len(self.images)
@@ -66,28 +91,26 @@ class ArraySource:
     def fingerprint(self) -> str:
         return digest_of(self.images.numpy())
 
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
+    def sizes(self, sample: int = 64) -> list[Size]:
         _, height, width, _ = self.images.shape
         return [(height, width)] * min(sample, len(self))
 
-    def read(
-        self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
-    ) -> tuple[Tensor, dict[int, UnreadableImage]]:
+    def read(self, indices: Tensor, crops: Crops, image_size: Size) -> tuple[Tensor, dict[int, UnreadableImage]]:
         return crop_arrays(self.images.index_select(0, indices), crops, image_size), {}
 
 
-class JoinedSource:
+class JoinedSource(ImageSource):
     """Several sources, one after the other. Classes of the same name are one class."""
 
     def __init__(self, sources: Sequence[ImageSource]) -> None:
-        self.sources = list(sources)
-        self.name = ", ".join(source.name for source in sources)
+        super().__init__(name=", ".join(source.name for source in sources))
         self.problems = [problem for source in sources for problem in source.problems]
-        self.ends = np.cumsum([len(source) for source in sources])
-        self.classes, self.labels = _joined_labels(self.sources)
+        self.classes, self.labels = _joined_labels(sources)
+        self._sources = sources
+        self._ends = np.cumsum([len(source) for source in sources])
 
     def __len__(self) -> int:
-        return int(self.ends[-1])
+        return int(self._ends[-1])
 
     def describe(self, index: int) -> str:
         source, own = self._locate(index)
@@ -98,35 +121,51 @@ class JoinedSource:
         return source.encoded(own)
 
     def fingerprint(self) -> str:
-        return digest([source.fingerprint() for source in self.sources])
+        return digest([source.fingerprint() for source in self._sources])
 
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        """From each source as many as its share."""
-        return [
-            size for source in self.sources for size in source.sizes(max(1, round(sample * len(source) / len(self))))
-        ]
+    def sizes(self, sample: int = 64) -> list[Size]:
+        """From each source in proportion to its images."""
+        shares = [max(1, round(sample * len(source) / len(self))) for source in self._sources]
+        return [size for source, share in zip(self._sources, shares, strict=True) for size in source.sizes(share)]
 
-    def read(
-        self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
-    ) -> tuple[Tensor, dict[int, UnreadableImage]]:
+    def read(self, indices: Tensor, crops: Crops, image_size: Size) -> tuple[Tensor, dict[int, UnreadableImage]]:
         images = torch.empty(len(indices), 3, *image_size, dtype=torch.uint8)
         unreadable: dict[int, UnreadableImage] = {}
-        of = np.searchsorted(self.ends, indices.numpy(), side="right")
+        of = np.searchsorted(self._ends, indices.numpy(), side="right")
         for number in np.unique(of).tolist():
-            source, rows = self.sources[number], np.flatnonzero(of == number)
-            own = indices[torch.from_numpy(rows)] - (int(self.ends[number]) - len(source))
+            source, rows = self._sources[number], np.flatnonzero(of == number)
+            own = indices[torch.from_numpy(rows)] - (int(self._ends[number]) - len(source))
             images[torch.from_numpy(rows)], failed = source.read(own, crops[rows], image_size)
             unreadable.update({int(rows[row]): failure for row, failure in failed.items()})
         return images, unreadable
 
     def _locate(self, index: int) -> tuple[ImageSource, int]:
-        number = int(np.searchsorted(self.ends, index, side="right"))
-        source = self.sources[number]
-        return source, index - (int(self.ends[number]) - len(source))
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        source = self._sources[number]
+        return source, index - (int(self._ends[number]) - len(source))
 
 
-def _joined_labels(sources: list[ImageSource]) -> tuple[tuple[str, ...] | None, Tensor | None]:
-    """Of sources that all have classes; if one has none, all its images would seem to be of none."""
+def class_name(source: ImageSource, index: int) -> str:
+    """The name of the class of an image; empty if it has none."""
+    label = -1 if source.labels is None else int(source.labels[index])
+    if label < 0:
+        return ""
+    return source.classes[label] if source.classes else str(label)
+
+
+def decode_row(encoded: Encoded, name: str, row: int, crops: Crops, image_size: Size) -> Tensor:
+    """The crop that was drawn for one row of a batch: 3 H W uint8."""
+    return decode(encoded, name, image_size, partial(crops.box, row, image_size), mirror=bool(crops.flip[row]))
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """Up to `most` of the numbers below `count`, with the first and the last."""
+    spaced: list[int] = np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
+    return spaced
+
+
+def _joined_labels(sources: Sequence[ImageSource]) -> tuple[tuple[str, ...] | None, Tensor | None]:
+    """None if any source has no classes: its images would seem to belong to none."""
     names = sorted({name for source in sources for name in source.classes or ()})
     labels = []
     for source in sources:

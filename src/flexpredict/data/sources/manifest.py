@@ -1,4 +1,4 @@
-"""What a folder of packed shards holds, and whether it is still whole."""
+"""The manifest of a folder of packed shards: what is in it, and whether it is undamaged."""
 
 import hashlib
 import json
@@ -39,9 +39,7 @@ class SkippedImage:
 class Manifest:
     """A finished set of shards: what it was made from, how, and what is in it."""
 
-    source: str
-    size: int
-    quality: int
+    settings: dict[str, Any]  # source and number of images, size, quality, images per shard
     classes: tuple[str, ...] | None
     shards: tuple[Shard, ...]
     skipped: tuple[SkippedImage, ...]
@@ -56,10 +54,13 @@ class Manifest:
     def bytes(self) -> int:
         return sum(shard.bytes for shard in self.shards)
 
-    def save(self, folder: Path) -> None:
+    def to_dict(self) -> dict[str, Any]:
         head = {"format": _FORMAT, "format_version": _VERSION}
         totals = {"images": self.images, "bytes": self.bytes, "skipped_images": len(self.skipped)}
-        write_text_atomically(folder / MANIFEST, json.dumps({**head, **totals, **asdict(self)}, indent=1) + "\n")
+        return {**head, **totals, **asdict(self)}
+
+    def save(self, folder: Path) -> None:
+        write_text_atomically(folder / MANIFEST, json.dumps(self.to_dict(), indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest | None":
@@ -78,9 +79,7 @@ class Manifest:
             )
         try:
             return cls(
-                source=content["source"],
-                size=content["size"],
-                quality=content["quality"],
+                settings=content["settings"],
                 classes=None if content["classes"] is None else tuple(content["classes"]),
                 shards=tuple(Shard(**shard) for shard in content["shards"]),
                 skipped=tuple(SkippedImage(**skipped) for skipped in content["skipped"]),
@@ -94,17 +93,17 @@ class Manifest:
             ) from error
 
 
-def verify(folder: Path) -> list[str]:
-    """What is wrong with the shards, in words; nothing if each has the bytes that were written. Reads all of them."""
+def damaged_shards(folder: Path) -> tuple[Manifest, list[str]]:
+    """The manifest, and in words each shard that differs from it. Reads all shards."""
     manifest = Manifest.load(folder)
     if manifest is None:
         raise UserError(
-            f"{folder} is no finished set of packed shards: it has no {MANIFEST} of flexpredict's. Name the folder"
-            " given to `flexpredict pack`, and run that again if it was interrupted."
+            f"{folder} is not a finished set of packed shards: it has no {MANIFEST} of flexpredict. Name the folder"
+            " that `flexpredict pack` wrote; if that was interrupted, run it again."
         )
     problems = [problem for shard in manifest.shards if (problem := _problem(folder / shard.name, shard))]
-    strangers = {path.name for path in folder.glob("*.tar")} - {shard.name for shard in manifest.shards}
-    return problems + [f"{folder / name}: not in the manifest" for name in sorted(strangers)]
+    others = {path.name for path in folder.glob("*.tar")} - {shard.name for shard in manifest.shards}
+    return manifest, problems + [f"{folder / name}: not in the manifest" for name in sorted(others)]
 
 
 def _problem(path: Path, shard: Shard) -> str | None:

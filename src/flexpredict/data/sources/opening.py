@@ -1,32 +1,31 @@
-"""Where images come from: `open_images` finds out what a name stands for and opens it."""
+"""Opens images by name: a folder, shards, tables, the hub, a stream, scenes, or several of these."""
 
-import glob
 import os
 import re
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
+from rich.console import Console
 from typing_extensions import TypeIs
 
+from flexpredict.data.arguments import StreamLike
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
-from flexpredict.data.sources.encoded_images import evenly_spaced
+from flexpredict.data.sources.file_patterns import expand_braces, matching_files
 from flexpredict.data.sources.folders import open_folder, suffix
-from flexpredict.data.sources.hub import SAVED, SAVED_SPLITS, open_hub, open_saved
-from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource
+from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource, evenly_spaced
 from flexpredict.data.sources.listing import Count
 from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
 from flexpredict.data.sources.parts import part_of, split_part
 from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_shards
 from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream
-from flexpredict.data.sources.tables import TableStream, open_tables
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.named_options import split_options
+from flexpredict.progress import Counting
 from flexpredict.settings.augmentation import PRESETS
 
 __all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_images", "open_source"]
@@ -34,19 +33,24 @@ __all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_image
 _TRIED_ON_OPENING = 32
 _SCENES = 10_000
 _SHARDS = (".tar", ".tgz", ".gz", ".bz2", ".xz")
+_FILES = (*_SHARDS, ".parquet")
 _OPTIONS = ("image", "label", "split", "config", "revision")
 _SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?|dev|eval)(?![a-z])")
 _FEW_IMAGES = 1000  # beside shards, these are more likely a preview than the data
-_KINDS = ("scenes", "stream", "pipe")
+_KINDS = ("scenes", "stream", "pipe", "hf")
 _WAYS = (
     "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
 )
+_STREAMED = "stream: is for shards, parquet files and hf://"
 
 
-def open_images(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource | ImageStream:
+def open_images(
+    data: str | Path | Sequence[str | Path], count: Count = lambda found: None
+) -> ImageSource | ImageStream:
     """Open images by name; `count` is told how many were found while they are listed.
 
-    - a folder of images, nested and linked as it likes; if all are in folders directly below, those are the classes
+    - a folder of images, nested and linked in any way; if all are in folders directly below it, at least two, those
+      are the classes
     - WebDataset shards: shards-{000..127}.tar, a folder of them, or pipe:COMMAND, whose output is one
     - Hugging Face data sets: hf://NAME, hf://NAME:SPLIT, a folder made by save_to_disk, or parquet files
     - the built-in scenes: scenes, or scenes:5000,size=64,seed=0,split=test,where=0.5
@@ -56,7 +60,7 @@ def open_images(data: str | Sequence[str], count: Count = lambda found: None) ->
     Options follow a comma: hf://NAME:SPLIT,config=…,image=COLUMN,label=COLUMN or FOLDER,split=test. part=0-0.1 and
     part=0.1-1 divide anything but a stream. A folder that is itself called scenes is ./scenes.
     """
-    names = [data] if isinstance(data, str) else list(data)
+    names = [str(data)] if isinstance(data, str | Path) else list(map(str, data))
     if not names:
         raise UserError(f"No data was named. Give {_WAYS}.")
     opened = [_open_part(name, count) for name in names]
@@ -67,14 +71,22 @@ def open_images(data: str | Sequence[str], count: Count = lambda found: None) ->
     return JoinedSource([one for one in opened if not is_stream(one)])
 
 
-def open_source(data: str | Sequence[str], count: Count = lambda found: None) -> ImageSource:
-    """`open_images` where a stream will not do, because images are read in an order of their own."""
+def open_data(data: StreamLike, console: Console) -> ImageSource | ImageStream:
+    """Open images by name, with the progress of listing on the console. Opened images are returned as they are."""
+    if not isinstance(data, str | Path | Sequence):
+        return data
+    with Counting(console, "listing", "images") as counting:
+        return open_images(data, counting.add)
+
+
+def open_source(data: str | Path | Sequence[str | Path], count: Count = lambda found: None) -> ImageSource:
+    """Like `open_images`, but refuses a stream: for what reads images in any order."""
     opened = open_images(data, count)
     if is_stream(opened):
-        shown = " ".join(f"'{name}'" for name in ([data] if isinstance(data, str) else data))
+        shown = " ".join(f"'{name}'" for name in ([data] if isinstance(data, str | Path) else data))
         raise UserError(
-            f"{opened.name} is a stream, which is read from its beginning to its end, but here any image must be "
-            f"within reach. Convert it once with `flexpredict pack {shown} FOLDER`, then give that folder."
+            f"{opened.name} is a stream, which is read from beginning to end, but here images are read in any "
+            f"order. Convert it once with `flexpredict pack {shown} FOLDER`, then give that folder."
         )
     return opened
 
@@ -94,30 +106,34 @@ def _open_part(uri: str, count: Count) -> ImageSource | ImageStream:
 
 
 def _open(uri: str, count: Count) -> ImageSource | ImageStream:
-    kind, colon, rest = uri.partition(":")
-    if kind == "scenes":
-        return _open_scenes(uri)
-    if kind == "pipe" and colon:
-        return ShardStream(uri, _expanded(uri))
-    stream = kind == "stream" and bool(colon)
-    name = rest if stream else uri
+    stream = uri.startswith("stream:")
+    name = uri.removeprefix("stream:")
     if name.startswith("pipe:"):
-        return _open(name, count)
+        return ShardStream(name, expand_braces(name))
+    if name.partition(":")[0] == "scenes":
+        _refuse_stream(stream, f"{name} are drawn in memory")
+        return _open_scenes(name)
     name, options = split_options(name, _OPTIONS)
     if name.startswith("hf://"):
+        from flexpredict.data.sources.hub import open_hub  # pyarrow takes a while to import
+
         name, _, split = name.removeprefix("hf://").partition(":")
         if split and "split" in options:
             raise UserError(f"{uri} names two splits. Leave one out.")
-        opened = open_hub(f"hf://{name}", split or options.get("split"), options, stream)
-        return _readable(opened)
+        return _readable(open_hub(name, split or options.get("split"), options, stream))
     files = _files(name, uri)
     if isinstance(files, Path):
         return _readable(_open_folder(files, options, stream, count))
     return _open_files(uri, files, options, stream, count)
 
 
+def _refuse_stream(stream: bool, why: str) -> None:
+    if stream:
+        raise UserError(f"{_STREAMED}, but {why}. Leave stream: out.")
+
+
 def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Count) -> ImageSource | ImageStream:
-    """Whatever the folder holds: a packed or saved data set, images, shards or tables."""
+    """A folder of any kind: a packed or saved data set, images, shards or tables."""
     if (manifest := Manifest.load(folder)) is not None:
         shards = [str(folder / shard.name) for shard in manifest.shards]
         for shard in manifest.shards:
@@ -127,7 +143,10 @@ def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Cou
         return _open_files(str(folder), shards, options, stream, count)
     if (folder / PACKING_SETTINGS).is_file():
         raise UserError(f"{folder} is packed only in part. Run the same `flexpredict pack` again to finish it.")
-    if (folder / SAVED_SPLITS).is_file() or all((folder / name).is_file() for name in SAVED):
+    if _is_saved(folder):
+        from flexpredict.data.sources.hub import open_saved
+
+        _refuse_stream(stream, f"{folder} is a saved data set, which can be read in any order")
         return open_saved(folder, options.get("split"), options)
     try:
         images = open_folder(folder, count)
@@ -140,12 +159,19 @@ def _open_folder(folder: Path, options: dict[str, str], stream: bool, count: Cou
         name, tables = _one_split(folder, tables, options.pop("split", None))
         return _open_files(name, tables, options, stream, count)
     _refuse_options(f"{folder}, a folder of image files,", options, ())
+    _refuse_stream(stream, f"{folder} is a folder of image files, which can be read in any order")
     if len(images) < _FEW_IMAGES and _shards_in(folder):
         raise UserError(
             f"{folder} holds {len(images)} image(s) and shards beside them. Name what you mean: the shards as"
             f" {folder}/*.tar, or move one of them elsewhere."
         )
     return images
+
+
+def _is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` of the `datasets` library made this folder."""
+    one = all((folder / name).is_file() for name in ("dataset_info.json", "state.json"))
+    return one or (folder / "dataset_dict.json").is_file()
 
 
 def _shards_in(folder: Path) -> list[str]:
@@ -160,9 +186,10 @@ def _open_files(
     if len(kinds) > 1:
         raise UserError(f"{name} names shards and tables at once. Give them as two sources.")
     if kinds == {"tables"}:
-        if stream:
-            return TableStream(name, files, options.get("image"), options.get("label"))
-        return _readable(open_tables(name, files, options.get("image"), options.get("label"), count))
+        from flexpredict.data.sources.tables import TableStream, open_tables
+
+        columns = options.get("image"), options.get("label")
+        return TableStream(name, files, *columns) if stream else _readable(open_tables(name, files, *columns, count))
     if stream or not all(can_be_indexed(file) for file in files):
         return ShardStream(name, files)
     return _readable(open_shards(name, files, count))
@@ -173,8 +200,8 @@ def _files(name: str, uri: str) -> Path | list[str]:
     path = Path(name).expanduser()
     if name and path.is_dir():
         return path
-    files = [str(path)] if path.is_file() else sorted(_found(name))
-    known = [file for file in files if suffix(file) == ".parquet" or suffix(file) in _SHARDS]
+    files = [str(path)] if path.is_file() else sorted(matching_files(name))
+    known = [file for file in files if suffix(file) in _FILES]
     if files and not known:
         raise UserError(
             f"{files[0]} is a file, but neither a tar shard nor a parquet table. Give the folder of the images."
@@ -183,39 +210,10 @@ def _files(name: str, uri: str) -> Path | list[str]:
         return known
     kind, colon, _ = uri.partition(":")
     if colon and "/" not in kind and len(kind) > 1 and kind != "stream":
-        near = did_you_mean(kind, _KINDS)
-        raise UserError(f"'{kind}:' in {uri} is not a kind of data set.{near} Give {_WAYS}.")
+        raise UserError(f"'{kind}:' in {uri} is not a kind of data set.{did_you_mean(kind, _KINDS)} Give {_WAYS}.")
     if re.search(r"[{*?]", name):
         raise UserError(f"No file is named like {name} (looked for in {Path.cwd()}).")
-    raise UserError(f"There is no folder '{name}' (looked for in {Path.cwd()}).{_beside(path)} Give {_WAYS}.")
-
-
-def _found(pattern: str) -> list[str]:
-    """Files that match: braces first, where every name must exist, then * and ?."""
-    found = []
-    for name in _expanded(os.path.expanduser(pattern)):
-        matches = glob.glob(name) if glob.has_magic(name) else [name] if "{" in pattern else []
-        if matches == [name] and not os.path.isfile(name):
-            raise UserError(f"{name} is missing, which {pattern} names. Complete the shards, or name fewer.")
-        found += matches
-    return found
-
-
-def _expanded(pattern: str) -> list[str]:
-    """shards-{00..02}.tar -> shards-00.tar, shards-01.tar, shards-02.tar; {a,b} likewise."""
-    parts = re.split(r"(\{[^{}]*\})", pattern)
-    choices = []
-    for part in parts:
-        span = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", part)
-        if span:
-            first, last = span.groups()
-            numbers = range(int(first), int(last) + 1)
-            choices.append([str(number).zfill(len(first)) for number in numbers])
-        elif part.startswith("{") and "," in part:
-            choices.append(part[1:-1].split(","))
-        else:
-            choices.append([part])
-    return ["".join(choice) for choice in product(*choices)]
+    raise UserError(f"There is no folder '{name}' (looked for in {Path.cwd()}).{_similar_names(path)} Give {_WAYS}.")
 
 
 def _refuse_options(name: str, options: dict[str, str], known: tuple[str, ...]) -> None:
@@ -243,7 +241,7 @@ def _one_split(folder: Path, tables: list[str], split: str | None) -> tuple[str,
 
 
 def _readable(source: ImageSource | ImageStream) -> ImageSource | ImageStream:
-    """Say at once, not a thousand failures later, that nothing here can be read."""
+    """Refuse a source of which no image can be read, before anything is done with it."""
     if is_stream(source):
         return source  # its beginning is read anyway, for the size of its images
     failures: list[UnreadableImage] = []
@@ -259,11 +257,13 @@ def _readable(source: ImageSource | ImageStream) -> ImageSource | ImageStream:
     )
 
 
-def _beside(path: Path) -> str:
+def _similar_names(path: Path) -> str:
+    """Folders and files of images beside it with nearly this name."""
     try:
-        return did_you_mean(path.name, [entry.name for entry in os.scandir(path.parent)])
+        entries = [entry for entry in os.scandir(path.parent) if entry.is_dir() or suffix(entry.name) in _FILES]
     except OSError:
         return ""
+    return did_you_mean(path.name, [entry.name for entry in entries])
 
 
 def _open_scenes(uri: str) -> ArraySource:

@@ -10,6 +10,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -96,20 +97,21 @@ class ShardStream(ImageStream):
                 yield from self._piped(shard)
                 return
             with cast(BinaryIO, _OPENERS.get(suffix(shard), open)(shard, "rb")) as file:
-                yield from _samples(shard, TarReader(file, seekable=False))
+                yield from _records(shard, file)
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
             yield UnreadableImage(shard, f"cannot be read: {getattr(error, 'strerror', None) or error}")
 
     def _piped(self, shard: str) -> Iterator[Record | UnreadableImage]:
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as errors:
             command = shard.removeprefix("pipe:")
             # A shell, because such commands are pipelines; it is the user's own command line.
-            with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, stderr=said) as process:
+            with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, stderr=errors) as process:
+                output = cast(BinaryIO, process.stdout)
                 try:
-                    yield from _samples(shard, TarReader(cast(BinaryIO, process.stdout), seekable=False))
+                    yield from _records(shard, output)
                     # The archive may end before the output does, and a program that cannot write never ends.
                     rest = 0
-                    while block := cast(BinaryIO, process.stdout).read(2**20):
+                    while block := output.read(2**20):
                         rest += len(block) - block.count(0)
                     code = process.wait()
                     if rest:
@@ -118,8 +120,8 @@ class ShardStream(ImageStream):
                 finally:
                     process.kill()
             if code:
-                said.seek(max(0, said.seek(0, os.SEEK_END) - 300))
-                words = " ".join(said.read().decode(errors="replace").split())
+                errors.seek(max(0, errors.seek(0, os.SEEK_END) - 300))
+                words = " ".join(errors.read().decode(errors="replace").split())
                 yield UnreadableImage(shard, f"ended with exit code {code}{': ' + words if words else ''}")
 
 
@@ -127,31 +129,20 @@ def _list(files: list[str], count: Count) -> Listing:
     names, file_of, starts, lengths, labels = NamesBuilder(), array("q"), array("q"), array("q"), array("q")
     problems: list[UnreadableImage] = []
     for number, path in enumerate(files):
-        key, label, unlabelled = b"", -1, 0  # of the sample whose members come now
         try:
             with open(path, "rb") as file:
-                reader = TarReader(file, seekable=True)
-                for member in reader:
-                    member_key, ending = _key_and_ending(member.name)
-                    if member_key != key:
-                        key, label, unlabelled = member_key, -1, 0
-                    if ending == ".cls":
-                        label = _label(reader.content(_LONGEST_LABEL))
-                        if unlabelled:
-                            labels[-unlabelled:] = array("q", [label] * unlabelled)
-                            unlabelled = 0
-                    elif ending in IMAGE_SUFFIXES and (reason := _why_not(member)):
-                        problems.append(UnreadableImage(f"{path}/{os.fsdecode(member.name)}", reason))
-                    elif ending in IMAGE_SUFFIXES:
-                        names.append(member.name)
-                        file_of.append(number)
-                        starts.append(member.start)
-                        lengths.append(member.size)
-                        labels.append(label)
-                        unlabelled += label < 0
-                        if len(names) % 1000 == 0:
-                            count(1000)
-            problems += [UnreadableImage(path, damage) for damage in reader.damage]
+                for found in _images(path, TarReader(file, seekable=True), with_content=False):
+                    if isinstance(found, UnreadableImage):
+                        problems.append(found)
+                        continue
+                    member, _, label = found
+                    names.append(member.name)
+                    file_of.append(number)
+                    starts.append(member.start)
+                    lengths.append(member.size)
+                    labels.append(label)
+                    if len(names) % 1000 == 0:
+                        count(1000)
         except OSError as error:
             problems.append(UnreadableImage(path, f"cannot be read: {error.strerror}"))
     built = names.build()
@@ -167,36 +158,43 @@ def _list(files: list[str], count: Count) -> Listing:
     return Listing(tensors, notes, [os.path.abspath(path) for path in files])
 
 
-def _samples(shard: str, reader: TarReader) -> Iterator[Record | UnreadableImage]:
-    """Members that share a key and follow each other are one sample; each image in it is given its class."""
-    key, label = b"", None
-    images: list[Record | UnreadableImage] = []
-    told = 0
+def _images(
+    shard: str, reader: TarReader, *, with_content: bool
+) -> Iterator[tuple[Member, bytes, int] | UnreadableImage]:
+    """Each image with its content, if asked for, and its class (-1 if it has none); and what is damaged.
 
-    def finished() -> Iterator[Record | UnreadableImage]:
-        for image in images:
-            yield Record(image.name, image.encoded, label) if isinstance(image, Record) else image
-
-    for member in reader:
-        member_key, ending = _key_and_ending(member.name)
+    Members that follow each other and share a key are one sample: its images have the class of its .cls member.
+    """
+    key, label, damaged = b"", -1, 0
+    sample: list[tuple[Member, bytes] | UnreadableImage] = []
+    for member in chain(reader, (None,)):  # None: the end of the last sample
+        member_key, ending = _key_and_ending(member.name) if member else (b"/", "")
         if member_key != key:
-            yield from finished()
-            key, label, images = member_key, None, []
+            for found in sample:
+                yield found if isinstance(found, UnreadableImage) else (*found, label)
+            key, label, sample = member_key, -1, []
         if ending == ".cls":
-            number = _label(reader.content(_LONGEST_LABEL))
-            label = number if number >= 0 else None
-        elif ending in IMAGE_SUFFIXES:
-            name, reason = f"{shard}/{os.fsdecode(member.name)}", _why_not(member)
-            content = b"" if reason else reader.content(_LARGEST_IMAGE)
-            if not reason and len(content) < member.size:
+            label = _label(reader.content(_LONGEST_LABEL))
+        elif member and ending in IMAGE_SUFFIXES:
+            reason = _why_not(member)
+            content = reader.content(_LARGEST_IMAGE) if with_content and not reason else b""
+            if with_content and not reason and len(content) < member.size:
                 reason = f"cut short: {len(content)} of {member.size} bytes are there"
-            images.append(UnreadableImage(name, reason) if reason else Record(name, content))
-        for damage in reader.damage[told:]:
-            images.append(UnreadableImage(shard, damage))
-        told = len(reader.damage)
-    yield from finished()
-    for damage in reader.damage[told:]:
-        yield UnreadableImage(shard, damage)
+            name = f"{shard}/{os.fsdecode(member.name)}" if reason else ""
+            sample.append(UnreadableImage(name, reason) if reason else (member, content))
+        if len(reader.damage) > damaged:
+            sample += [UnreadableImage(shard, damage) for damage in reader.damage[damaged:]]
+            damaged = len(reader.damage)
+    yield from (found for found in sample if isinstance(found, UnreadableImage))
+
+
+def _records(shard: str, file: BinaryIO) -> Iterator[Record | UnreadableImage]:
+    for found in _images(shard, TarReader(file, seekable=False), with_content=True):
+        if isinstance(found, UnreadableImage):
+            yield found
+        else:
+            member, content, label = found
+            yield Record(f"{shard}/{os.fsdecode(member.name)}", content, None if label < 0 else label)
 
 
 def _key_and_ending(member: bytes) -> tuple[bytes, str]:

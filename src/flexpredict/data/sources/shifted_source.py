@@ -1,7 +1,5 @@
 """The images of a source, shifted by some pixels."""
 
-from dataclasses import dataclass, field
-
 import torch
 from torch import Tensor
 
@@ -9,23 +7,16 @@ from flexpredict.data.augmentation import Crops
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.listing import digest
+from flexpredict.sizes import Size
 
 
-@dataclass(eq=False)
-class ShiftedSource:
+class ShiftedSource(ImageSource):
     """What is read of `source`, moved `down` and to the `right` by so many pixels of the size it is read at."""
 
-    source: ImageSource
-    down: int
-    right: int
-    name: str = field(init=False)
-    classes: tuple[str, ...] | None = field(init=False, repr=False)
-    labels: Tensor | None = field(init=False, repr=False)
-    problems: list[UnreadableImage] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.name = f"{self.source.name}, shifted by {self.down}, {self.right} pixels"
-        self.classes, self.labels, self.problems = self.source.classes, self.source.labels, self.source.problems
+    def __init__(self, source: ImageSource, down: int, right: int) -> None:
+        name = f"{source.name}, shifted by {down}, {right} pixels"
+        super().__init__(name=name, classes=source.classes, labels=source.labels, problems=source.problems)
+        self.source, self.down, self.right = source, down, right
 
     def __len__(self) -> int:
         return len(self.source)
@@ -40,12 +31,7 @@ class ShiftedSource:
     def fingerprint(self) -> str:
         return digest([self.source.fingerprint(), f"shifted {self.down} {self.right}"])
 
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        return self.source.sizes(sample)
-
-    def read(
-        self, indices: Tensor, crops: Crops, image_size: tuple[int, int]
-    ) -> tuple[Tensor, dict[int, UnreadableImage]]:
+    def read(self, indices: Tensor, crops: Crops, image_size: Size) -> tuple[Tensor, dict[int, UnreadableImage]]:
         images, unreadable = self.source.read(indices, crops, image_size)
         return shifted(images, self.down, self.right), unreadable
 

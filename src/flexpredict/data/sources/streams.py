@@ -1,14 +1,14 @@
-"""Images that come one after the other: for what cannot be read at any place, or does not fit on the disk.
+"""Streams: images that are read one after the other, because they come from a program or do not fit on the disk.
 
 A stream has pieces, each of which is read from its beginning to its end. Every consumer (a worker process of a
-rank) reads pieces of its own, so no image is read twice in a pass; it goes through the stream again and again, so
-none ever has to wait for another that has more to read. Order and crops are functions of the seed and of the
-place in the stream.
+rank) reads its own pieces, so no image is read twice in a pass. It goes through the stream again and again, so no
+consumer waits for another that has more to read. Order and crops depend on the seed and the place in the stream.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from itertools import chain
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -36,12 +36,15 @@ class Record:
         return self.encoded.nbytes if isinstance(self.encoded, np.ndarray) else len(self.encoded)
 
 
+Entry: TypeAlias = tuple[int, Record | UnreadableImage]  # its number in the stream, and what was found there
+
+
 class ImageStream(Protocol):
     """Images in pieces that are read from beginning to end."""
 
     name: str
     classes: tuple[str, ...] | None
-    length: int | None  # images in it, where that is known
+    length: int | None  # number of images, where that is known
 
     @property
     def pieces(self) -> int: ...
@@ -51,14 +54,14 @@ class ImageStream(Protocol):
 
 
 class Place(NamedTuple):
-    """How far a consumer has come: in this pass (epoch) it has taken so many records."""
+    """How far a consumer has come: the pass over the stream, and how many records it has taken in this pass."""
 
     epoch: int
     taken: int
 
 
 class Taken(NamedTuple):
-    """A record, the place after it, and a number that no other record of the stream has."""
+    """A record, the place after it, and its number, which no other record of the stream has."""
 
     record: Record
     place: Place
@@ -68,75 +71,78 @@ class Taken(NamedTuple):
 def stream_sizes(stream: ImageStream, sample: int = 64) -> list[tuple[int, int]]:
     """Height and width of the first images of a stream."""
     sizes: list[tuple[int, int]] = []
-    for piece in range(stream.pieces):
-        for record in stream.records(piece):
-            if isinstance(record, Record):
-                try:
-                    sizes.append(read_size(record.encoded, record.name))
-                except UnreadableImage:
-                    continue
-            if len(sizes) == sample:
-                return sizes
+    for _, found in all_entries(stream):
+        if isinstance(found, Record):
+            try:
+                sizes.append(read_size(found.encoded, found.name))
+            except UnreadableImage:
+                continue
+        if len(sizes) == sample:
+            break
     return sizes
+
+
+def all_entries(stream: ImageStream) -> Iterator[Entry]:
+    """The whole stream in its order, numbered."""
+    return enumerate(chain.from_iterable(stream.records(piece) for piece in range(stream.pieces)))
+
+
+def in_chunks(entries: Iterable[Entry], most: int, most_bytes: int) -> Iterator[list[Entry]]:
+    """Lists of at most `most` entries; a list also ends as soon as its images take `most_bytes`."""
+    chunk: list[Entry] = []
+    size = 0
+    for number, found in entries:
+        chunk.append((number, found))
+        size += found.bytes_in_memory if isinstance(found, Record) else 0
+        if len(chunk) == most or size >= most_bytes:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def consume(
     stream: ImageStream, seed: int, consumer: int, consumers: int, start: Place
 ) -> Iterator[Taken | UnreadableImage]:
-    """This consumer's part of the stream from `start` on, for ever; shuffled.
+    """This consumer's part of the stream from `start` on, shuffled, forever.
 
-    Ends if several passes in a row held nothing for it, which would otherwise be for ever as well.
+    Ends if several passes in a row held nothing for it, as it would otherwise search forever.
     """
     epoch, to_skip = start
     empty = 0
     while True:
         taken = 0
-        for chunk, records in enumerate(_chunks(_own_records(stream, seed, consumer, consumers, epoch))):
-            images = [entry for entry in records if not isinstance(entry, UnreadableImage)]
-            yield from (entry for entry in records if isinstance(entry, UnreadableImage))
+        entries = _own_entries(stream, seed, consumer, consumers, epoch)
+        for chunk, numbered in enumerate(in_chunks(entries, _SHUFFLED_RECORDS, _SHUFFLED_BYTES)):
+            yield from (found for _, found in numbered if isinstance(found, UnreadableImage))
+            images = [(found, number) for number, found in numbered if isinstance(found, Record)]
             order = permutation(stream_key(seed, "stream order", epoch, consumer, chunk), len(images)).tolist()
             for position in order:
                 taken += 1
                 if taken > to_skip:
-                    record, ordinal = images[position]
-                    yield Taken(record, Place(epoch, taken), ordinal)
+                    record, number = images[position]
+                    yield Taken(record, Place(epoch, taken), number)
         empty = 0 if taken else empty + 1
         if empty == _EMPTY_PASSES:
             return
         epoch, to_skip = epoch + 1, 0
 
 
-def _own_records(
-    stream: ImageStream, seed: int, consumer: int, consumers: int, epoch: int
-) -> Iterator[tuple[Record, int] | UnreadableImage]:
-    """Whole pieces, where there are enough of them; else every so-manyth record of all."""
+def _own_entries(stream: ImageStream, seed: int, consumer: int, consumers: int, epoch: int) -> Iterator[Entry]:
+    """Whole pieces, if there are enough of them; else every n-th record of all, for n consumers."""
     order = permutation(stream_key(seed, "pieces", epoch), stream.pieces).tolist()
     by_pieces = stream.pieces >= consumers
     number = 0
     for piece in order[consumer::consumers] if by_pieces else order:
         in_piece = 0
-        for record in stream.records(piece):
-            if isinstance(record, UnreadableImage):
-                yield record
+        for found in stream.records(piece):
+            if isinstance(found, UnreadableImage):
+                yield -1, found
                 continue
             if by_pieces or number % consumers == consumer:
-                yield record, (piece << 32) + in_piece
+                yield (piece << 32) + in_piece, found
             number += 1
             in_piece += 1
-
-
-def _chunks(
-    records: Iterator[tuple[Record, int] | UnreadableImage],
-) -> Iterator[list[tuple[Record, int] | UnreadableImage]]:
-    chunk: list[tuple[Record, int] | UnreadableImage] = []
-    size = 0
-    for entry in records:
-        chunk.append(entry)
-        size += 0 if isinstance(entry, UnreadableImage) else entry[0].bytes_in_memory
-        if len(chunk) == _SHUFFLED_RECORDS or size >= _SHUFFLED_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    yield chunk
 
 
 @dataclass(eq=False)
@@ -167,7 +173,7 @@ class JoinedStream(ImageStream):
 
 @dataclass(eq=False)
 class SourceAsStream(ImageStream):
-    """A source that could be read anywhere, read in order: to be joined with streams."""
+    """A source read in order, to be joined with streams."""
 
     source: ImageSource
 

@@ -5,8 +5,7 @@ Python's `tarfile` ends at a damaged header as if that were the end of the archi
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 _BLOCK = 512
 _SKIPPED_AT_ONCE = 2**20
@@ -18,8 +17,9 @@ _FILE_TYPES = (b"0", b"\0", b"7")
 _LONG_NAME, _ATTRIBUTES, _OTHER_HEADERS = b"L", b"x", (b"g", b"K")
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
+    """A file, folder or link in an archive."""
+
     name: bytes
     start: int
     size: int

@@ -1,13 +1,13 @@
-"""F, contour accuracy: how much of two contours lies within a small distance of the other one.
+"""F, contour accuracy: how much of each of two contours lies close to the other.
 
-The contour of an object is made of the pixels whose 2 x 2 block (the pixel, its neighbours to the right, below and
+The contour of an object consists of the pixels whose 2 x 2 block (the pixel, its neighbors to the right, below and
 diagonally below) is partly in the object; at the edge of the image the last row and column are repeated. A contour
-pixel is matched if there is one of the other contour within a disk around it, whose radius is 0.8 % of the image's
+pixel is matched if a pixel of the other contour is within a disk around it, whose radius is 0.8 % of the image's
 diagonal, rounded up. F is the harmonic mean of the matched shares of the predicted contour (precision) and of the
 true one (recall).
 
-Contours are thin, so nothing is dilated: they are kept as sorted positions, in which a row of the disk is an interval
-that a binary search tells to be empty or not. All frames and all objects are searched at once.
+Contours are thin, so nothing is dilated: they are kept as sorted positions. A row of the disk is an interval of
+positions, and a binary search tells whether it is empty. All frames and all objects are searched at once.
 """
 
 import math
@@ -23,11 +23,11 @@ Positions = NDArray[np.int64]
 
 
 def contour_accuracy(truth: Mask, predicted: Mask, objects: Sequence[int]) -> NDArray[np.float64]:
-    """truth, predicted: T H W -> K T. Where an object is in neither, that is perfect agreement."""
+    """truth, predicted: T H W -> K T. An object that is in neither counts as perfect agreement."""
     frames, height, width = truth.shape
     radius = math.ceil(_TOLERANCE * math.hypot(height, width))
-    # Positions count through objects, frames, rows and columns. Empty rows and columns keep a disk that reaches over
-    # the edge of an image from finding the contour of its neighbour.
+    # Positions count through objects, frames, rows and columns. Empty rows and columns keep a disk that crosses the
+    # edge of an image from finding a contour of the next image.
     rows, columns = height + radius, width + radius
     true_contour, predicted_contour = (_contours(masks, objects, rows, columns) for masks in (truth, predicted))
 
@@ -51,7 +51,7 @@ def _contours(masks: Mask, objects: Sequence[int], rows: int, columns: int) -> P
     mixed[:, :, :-1] |= masks[:, :, 1:] != masks[:, :, :-1]
     mixed[:, :-1] |= masks[:, 1:] != masks[:, :-1]
     mixed[:, :-1, :-1] |= masks[:, 1:, 1:] != masks[:, :-1, :-1]
-    # Only where a block holds more than one number, which is in few places, can there be the contour of an object.
+    # A contour can only be where a block holds more than one number, which is in few places.
     places = np.flatnonzero(mixed)
     lines, x = np.divmod(places, width)
     frame, y = np.divmod(lines, height)
@@ -63,7 +63,7 @@ def _contours(masks: Mask, objects: Sequence[int], rows: int, columns: int) -> P
 
 
 def _are_near(contour: Positions, other: Positions, radius: int, columns: int) -> NDArray[np.bool_]:
-    """Whether each position of a contour has one of the other in the disk around it."""
+    """Whether each position of a contour has a position of the other in the disk around it."""
     ended = np.append(other, np.iinfo(np.int64).max)
     near = np.zeros(len(contour), bool)
     unmatched = np.arange(len(contour))

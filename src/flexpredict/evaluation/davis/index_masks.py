@@ -1,4 +1,4 @@
-"""Index masks as PNG files: a pixel holds the number of its object, and a palette gives the number a colour."""
+"""Index masks as PNG files: each pixel holds the number of its object; a palette gives each number a color."""
 
 from pathlib import Path
 from typing import TypeAlias
@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 
-Mask: TypeAlias = NDArray[np.uint8]  # H W: 0 for the background, k for object k, VOID for what nobody can tell
+Mask: TypeAlias = NDArray[np.uint8]  # H W: 0 for the background, k for object k, VOID for undecided pixels
 VOID = 255
 
-_MODES = ("P", "L", "1")  # a palette, greyscale, black and white: one number a pixel
-# Colours of PASCAL VOC, which DAVIS uses too: the bits of the number, three at a time from the lowest, become the
-# bits of red, green and blue from the highest. 256 3
+_MODES = ("P", "L", "1")  # palette, grayscale, black and white: one number for each pixel
+# Colors of PASCAL VOC, which DAVIS uses too: the bits of the number, three at a time from the lowest, become the bits
+# of red, green and blue from the highest. 256 3
 _NUMBERS, _BITS, _CHANNELS = np.arange(256)[:, None, None], np.arange(8)[:, None], np.arange(3)
 PALETTE: NDArray[np.uint8] = (((_NUMBERS >> (3 * _BITS + _CHANNELS) & 1) << 7 - _BITS).sum(axis=1)).astype(np.uint8)
 
@@ -24,12 +24,12 @@ def read_mask(path: Path) -> Mask:
         with Image.open(path) as image:
             _check_mode(image, path)
             return np.array(image, np.uint8)
-    except (OSError, SyntaxError) as error:  # PIL reports some broken PNGs as errors of syntax
+    except (OSError, SyntaxError) as error:  # PIL reports some broken PNGs as syntax errors
         raise _unreadable(path, error) from error
 
 
 def read_mask_size(path: Path) -> tuple[int, int]:
-    """Height and width, from the header, which must be that of an index mask."""
+    """Height and width, from the header of an index mask."""
     try:
         with Image.open(path) as image:
             _check_mode(image, path)
@@ -47,11 +47,11 @@ def write_mask(mask: Mask, path: Path) -> None:
 def _check_mode(image: Image.Image, path: Path) -> None:
     if image.mode not in _MODES:
         raise UserError(
-            f"{path} is an image of mode {image.mode}, not an index mask, in which one number a pixel names the "
-            "object (a PNG with a palette, or 8-bit greyscale). Take the masks as they were published, not converted."
+            f"{path} is an image of mode {image.mode}, not an index mask, whose pixels are numbers of objects (a PNG "
+            "with a palette, or 8-bit grayscale). Use the masks as they were published, not converted."
         )
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
-    reason = "it is missing" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+    reason = "it is missing" if isinstance(error, FileNotFoundError) else in_a_line(error)
     return UserError(f"The mask {path} cannot be read: {reason}. Copy or make it again.")

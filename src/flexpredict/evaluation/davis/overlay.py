@@ -1,11 +1,10 @@
-"""A film of a video with its masks laid over it, as an animated GIF or, with ffmpeg, as MP4."""
+"""A film of a video with its masks drawn over it, as an animated GIF or, with ffmpeg, as MP4."""
 
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +14,16 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.davis.index_masks import PALETTE, Mask
 from flexpredict.files import write_atomically
 
-Format = Literal["gif", "mp4", "none"]
-
 _FRAMES_PER_SECOND = 12
 _OPACITY = 0.5
 
 
 def check_format(overlays: str) -> None:
-    """Refuse, before any work is done, what could not be written after it."""
+    """Refuse, before any work, a format that could not be written after it."""
     if overlays not in ("gif", "mp4", "none"):
-        raise UserError(f"Overlays can be gif, mp4 or none, not '{overlays}'.")
+        raise UserError(f"overlays={overlays} is not known. Use gif, mp4 or none.")
     if overlays == "mp4" and shutil.which("ffmpeg") is None:
-        raise UserError("Overlays as mp4 need the program ffmpeg, which is not installed here. Use --overlays gif.")
+        raise UserError("overlays=mp4 needs the program ffmpeg, which is not installed. Use overlays=gif.")
 
 
 def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path: Path) -> None:
@@ -38,7 +35,7 @@ def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path:
 
 
 def overlaid(frame: NDArray[np.uint8], mask: Mask) -> NDArray[np.uint8]:
-    """frame: H W 3, mask: H W -> H W 3: objects in their colours, with an outline."""
+    """frame: H W 3, mask: H W -> H W 3: objects in their colors, with an outline."""
     objects = mask > 0
     outline = np.zeros(mask.shape, bool)
     for axis in (0, 1):
@@ -62,11 +59,11 @@ def _write_mp4(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:
     first = next(pictures)
     height, width = first.shape[:2]
     source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {_FRAMES_PER_SECOND} -i -"
-    # H.264 as every player takes it has half the resolution in colour, so sides must be even.
+    # H.264 that every player takes has half the resolution in color, so sides must be even.
     target = "-vf crop=trunc(iw/2)*2:trunc(ih/2)*2 -pix_fmt yuv420p -f mp4"
     command = ["ffmpeg", "-loglevel", "error", "-y", *source.split(), *target.split(), str(path)]
     film = first.tobytes() + b"".join(picture.tobytes() for picture in pictures)
     done = subprocess.run(command, input=film, capture_output=True, check=False)
     if done.returncode:
         reason = " ".join(done.stderr.decode(errors="replace").split())[-400:]
-        raise UserError(f"ffmpeg could not write {path.name}: {reason} Use --overlays gif.")
+        raise UserError(f"ffmpeg could not write {path.name}: {reason} Use overlays=gif.")

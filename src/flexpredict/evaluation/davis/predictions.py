@@ -1,34 +1,33 @@
-"""Predicted masks in the layout of the challenge, FOLDER/SEQUENCE/00000.png: checked, and read for scoring."""
+"""Predicted masks in the layout of the challenge, FOLDER/SEQUENCE/00000.png."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, some_of
 from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask, read_mask_size
-from flexpredict.evaluation.davis.tree import in_words
 from flexpredict.evaluation.davis.videos import Video
 
 
 def check_predictions(folder: Path, videos: Sequence[Video]) -> None:
-    """Refuse a folder that lacks masks, or has some of another size, before the first is scored."""
+    """Refuse a folder that lacks masks or has masks of another size, before any is scored."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}. Give the one that holds a folder of masks for each sequence.")
     absent = [video.name for video in videos if not (folder / video.name).is_dir()]
     if absent:
         raise UserError(
-            f"{folder} lacks {len(absent)} of {len(videos)} sequences: {in_words(absent)}. Masks are looked for in "
+            f"{folder} lacks {len(absent)} of {len(videos)} sequences: {some_of(absent)}. Masks are looked for in "
             f"{folder / absent[0]}/{videos[0].frame_names[0]}.png and so on."
         )
     for video in videos:
-        # The first mask is given and the last one is not scored, so nobody needs to have made them.
+        # The first mask is given and the last is not scored, so these two need not exist.
         paths = [folder / video.name / f"{name}.png" for name in video.frame_names[1:-1]]
         missing = [path.name for path in paths if not path.is_file()]
         if missing:
             raise UserError(
                 f"{folder / video.name} lacks {len(missing)} of the {len(paths)} masks that are scored: "
-                f"{in_words(missing)}. Make them again, named like the frames."
+                f"{some_of(missing)}. Make them again, named like the frames."
             )
         for path in paths:
             size = read_mask_size(path)
@@ -40,7 +39,7 @@ def check_predictions(folder: Path, videos: Sequence[Video]) -> None:
 
 
 def read_prediction(folder: Path, video: Video, frames: Iterable[int]) -> Iterator[Mask]:
-    """The masks of these frames, void taken for background."""
+    """The masks of these frames; void pixels count as background."""
     known = np.zeros(256, bool)
     known[[0, *video.objects]] = True
     for frame in frames:

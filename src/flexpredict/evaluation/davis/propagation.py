@@ -1,8 +1,8 @@
-"""Carries labels from frame to frame: a patch takes the labels of the patches before it that resemble it most.
+"""Carries labels from frame to frame: a patch takes the labels of the most similar patches of earlier frames.
 
-The protocol of DINO. A patch looks at the first frame and at the latest few, there at the patches within a radius
-(a square) around its own place; the top k by cosine similarity vote with exp(similarity / temperature). Where more
-than k are as similar as the k-th, all of them vote, so that no order among equals matters.
+This is DINO's protocol. A patch is compared with patches of the first frame and of the latest few, within a radius
+(a square) around its own place. The top k by cosine similarity vote with exp(similarity / temperature). If several
+are as similar as the k-th, all of them vote, so the order of equals does not matter.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from flexpredict.errors import UserError
 
-# Targets are compared tile by tile with all that is within reach of any of them, which is one matrix product. Larger
-# tiles compare more that is then out of reach, smaller ones spend their time on copying.
+# Targets are compared tile by tile with all patches in reach of any of them, in one matrix product. Larger tiles
+# compare more patches that are out of reach, smaller ones spend their time on copying.
 _TILE = (8, 16)
 
 
 @dataclass(frozen=True)
 class Propagation:
-    """How labels are carried over; these are DINO's numbers."""
+    """How labels are carried over. The defaults are DINO's."""
 
-    queue: int = 7  # frames before the target that are looked at, besides the first
+    queue: int = 7  # previous frames to look at, besides the first
     radius: int = 12  # in patches; 0 looks everywhere
     top_k: int = 5
     temperature: float = 0.1
@@ -30,19 +30,19 @@ class Propagation:
     def __post_init__(self) -> None:
         for name, least in (("queue", 0), ("radius", 0), ("top_k", 1)):
             if getattr(self, name) < least:
-                raise UserError(f"{name} is {getattr(self, name)}, but must be {least} or more.")
+                raise UserError(f"{name}={getattr(self, name)} is too small. Use at least {least}.")
         if not self.temperature > 0:
-            raise UserError(f"The temperature is {self.temperature}, but must be positive, like 0.1.")
+            raise UserError(f"temperature={self.temperature} must be positive, like 0.1.")
 
 
 def propagate(features: Iterable[Tensor], first_labels: Tensor, how: Propagation) -> Iterator[Tensor]:
-    """Labels (h w C) of the second frame, the third ...
+    """Labels (h w C) of the second frame, the third, and so on.
 
-    features: of all frames in turn, h w D and of length 1; first_labels: of the first frame, h w C.
+    features: of all frames in turn, h w D, each vector of length 1; first_labels: of the first frame, h w C.
     """
     remaining = iter(features)
     first = next(remaining)
-    # Places of the queue are used in turn; place 0 is the first frame's.
+    # Place 0 belongs to the first frame; the others are used in turn.
     seen = first.new_empty(1 + how.queue, *first.shape)
     labels = first.new_empty(1 + how.queue, *first_labels.shape)
     seen[0], labels[0] = first, first_labels.to(first)
@@ -73,7 +73,7 @@ def carry_over(target: Tensor, sources: Tensor, labels: Tensor, how: Propagation
 
 
 def _reach(places: Tensor, length: int, radius: int) -> tuple[slice, Tensor]:
-    """The stretch of a side that is within reach of some of these places, and what of it is so of each: p P."""
+    """The part of a side that is in reach of any of these places, and which of it is in reach of each place: p P."""
     radius = radius or length
     start, end = max(0, int(places[0]) - radius), min(length, int(places[-1]) + radius + 1)
     candidates = torch.arange(start, end, device=places.device)

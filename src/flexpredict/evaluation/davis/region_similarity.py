@@ -1,4 +1,4 @@
-"""J, region similarity: how much of the union of the true and the predicted region is common to both."""
+"""J, region similarity: the intersection of the true and the predicted region, as a share of their union."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from flexpredict.evaluation.davis.index_masks import Mask
 
 
 def region_similarity(truth: Mask, predicted: Mask, objects: Sequence[int]) -> NDArray[np.float64]:
-    """truth, predicted: T H W -> K T. Where an object is in neither, that is perfect agreement."""
+    """truth, predicted: T H W -> K T. An object that is in neither counts as perfect agreement."""
     common, either = np.empty((2, len(objects), len(truth)))
     for row, number in enumerate(objects):
         true_region, predicted_region = truth == number, predicted == number
@@ -19,5 +19,5 @@ def region_similarity(truth: Mask, predicted: Mask, objects: Sequence[int]) -> N
 
 
 def _areas(regions: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """regions: T H W -> T. Numpy counts in a whole array ten times faster than along its axes."""
+    """regions: T H W -> T. NumPy counts in a whole array ten times faster than along its axes."""
     return np.fromiter(map(np.count_nonzero, regions), np.int64, len(regions))

@@ -24,9 +24,9 @@ class ObjectScores:
 
 
 def score_sequence(name: str, truth: Mask, predicted: Mask, objects: Sequence[int]) -> list[ObjectScores]:
-    """truth, predicted: T H W, of all frames but the first, whose mask is given, and the last, as the challenge does.
+    """truth, predicted: T H W, of all frames but the first and the last, as in the challenge.
 
-    What is void in the truth belongs to no object in either.
+    Pixels that are void in the truth belong to no object in either.
     """
     void = truth == VOID
     if void.any():
@@ -36,7 +36,7 @@ def score_sequence(name: str, truth: Mask, predicted: Mask, objects: Sequence[in
 
 
 def summary(scores: Sequence[ObjectScores]) -> dict[str, float]:
-    """Per cent, each the mean over objects, however long their sequences are."""
+    """Percentages, each the mean over objects, whatever the length of their sequences."""
     region = np.mean([statistics(score.region) for score in scores], axis=0)
     contour = np.mean([statistics(score.contour) for score in scores], axis=0)
     names = [f"{measure} {statistic}" for measure in "JF" for statistic in ("mean", "recall", "decay")]
@@ -45,8 +45,8 @@ def summary(scores: Sequence[ObjectScores]) -> dict[str, float]:
 
 
 def statistics(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Of one object in all frames: the mean, the share of frames above 0.5, and how much the last quarter lost."""
-    # As in the challenge, neighbouring bins share the frame on their border, and halves are rounded up.
+    """Mean over frames, share of frames above 0.5 (recall), and loss from the first quarter to the last (decay)."""
+    # As in the challenge, neighboring bins share the frame on their border, and halves are rounded up.
     borders = np.round(np.linspace(0, len(values) - 1, _BINS + 1) + 1e-10).astype(int)
     first, last = values[borders[0] : borders[1] + 1], values[borders[-2] : borders[-1] + 1]
     return float(values.mean()), float((values > 0.5).mean()), float(first.mean() - last.mean())

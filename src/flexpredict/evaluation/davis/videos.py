@@ -1,4 +1,4 @@
-"""Videos with an index mask for every frame: those of a DAVIS tree, or the built-in scenes set in motion."""
+"""Videos with an index mask for every frame: those of a DAVIS tree, or moving built-in scenes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask
 
 _SCENES = SceneOptions(count=8, size=96, frames=16)
 FEWEST_FRAMES = 3  # the first and the last are not scored
-_MOST_OBJECTS = 100  # more numbers than this are the greys of a picture
+_MOST_OBJECTS = 100  # more numbers than this are the grays of a picture
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Video:
     name: str
     size: tuple[int, int]  # H W
     frame_names: Sequence[str]  # T: "00000", "00001" ...
-    frames: Sequence[Encoded]  # T, or none where there is nothing but masks
+    frames: Sequence[Encoded]  # T; empty where only masks are needed
     masks: Sequence[Path | Mask]  # T
     objects: tuple[int, ...]  # numbers of the objects in the first mask
     foreground_only: bool = False  # all objects are one, as in DAVIS 2016
@@ -59,16 +59,16 @@ def open_scene_videos(data: str) -> list[Video]:
 
 
 def objects_of(first_mask: Path | Mask, name: str, foreground_only: bool = False) -> tuple[int, ...]:
-    """Numbers of the objects that are to be followed. `name` says whose in the message."""
+    """Numbers of the objects to follow. name: of the mask, for messages."""
     numbers = np.unique(_loaded(first_mask, foreground_only)).tolist()
     objects = tuple(number for number in numbers if number not in (0, VOID))
     if not objects:
-        hint = " It holds 0 and 255 only, as in DAVIS 2016: use --year 2016." if VOID in numbers else ""
+        hint = " It holds only 0 and 255, as in DAVIS 2016: use year=2016." if VOID in numbers else ""
         raise UserError(f"There is no object in the first mask of {name}, so there is nothing to follow.{hint}")
     if len(objects) > _MOST_OBJECTS:
         raise UserError(
-            f"The first mask of {name} holds {len(objects)} different numbers, so it is a greyscale picture rather "
-            "than a mask that numbers objects. Take the masks as they were published, not converted."
+            f"The first mask of {name} holds {len(objects)} different numbers, so it is a grayscale picture rather "
+            "than a mask that numbers objects. Use the masks as they were published, not converted."
         )
     return objects
 

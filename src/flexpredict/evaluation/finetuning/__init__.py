@@ -1,183 +1,125 @@
-"""`finetune`: all weights of an encoder trained on labels, all of them or one in a hundred, and tested once.
+"""`flexpredict finetune`: trains all weights of an encoder on labels, and tests once."""
 
-Nothing is chosen by the test images: training goes on for the epochs that were asked for, and they are classified
-when it is over. The output folder has config.yaml, metrics.jsonl, checkpoints/, model.safetensors (encoder and head)
-and result.json.
-"""
-
-import dataclasses
 from pathlib import Path
-from typing import Any
 
-from lightning_fabric import Fabric
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
-
-from flexpredict.data.sources.identity import identity
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.encoders.frozen import FrozenEncoder
-from flexpredict.evaluation.finetuning.classifier import Classifier, load_classifier, save_classifier
-from flexpredict.evaluation.finetuning.layer_decay import layered_groups
-from flexpredict.evaluation.finetuning.loop import train as run_loop
-from flexpredict.evaluation.finetuning.settings import FREE_ON_RESUME, Finetuning, Plan, check_settings, make_plan
-from flexpredict.evaluation.finetuning.testing import Hits, classify
-from flexpredict.evaluation.labelled_images import (
-    LabelledImages,
-    choose,
-    numbered_alike,
-    set_aside,
-    with_labels,
-)
-from flexpredict.evaluation.results import Result, print_numbers, write_result
-from flexpredict.runs.run_folder import RunFolder
-from flexpredict.training.engine import launch, on_first_rank
-from flexpredict.training.plan import default_precision
-from flexpredict.training.progress import TrainingProgress
-
-__all__ = ["Finetuning", "finetune", "load_classifier"]
+from flexpredict.evaluation.results import Result
+from flexpredict.features.arguments import EncoderLike, ImagesLike, Pooling, Precision, SizeLike, Which
+from flexpredict.settings.finetuning import AugmentationLike
 
 
 def finetune(
-    encoder: FrozenEncoder,
-    train: ImageSource,
-    test: ImageSource,
-    out: Path,
-    settings: Finetuning,
+    encoder: EncoderLike,
+    train: ImagesLike,
+    test: ImagesLike,
     *,
+    out: str | Path = "runs/finetune",
+    table: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    console: Console | None = None,
+    image_size: SizeLike | None = None,
+    pooling: Pooling | None = None,
+    fraction: float = 1.0,
+    image_list: str | Path | None = None,
+    held_out: float = 0.0,
+    augmentation: AugmentationLike = "finetune",
+    epochs: float = 50.0,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    start_lr: float = 0.0,
+    final_lr: float = 1e-3,
+    warmup_epochs: float | None = None,
+    layer_decay: float = 0.75,
+    weight_decay: float = 0.05,
+    betas: tuple[float, float] = (0.9, 0.999),
+    clip_grad: float | None = None,
+    drop_path: float | None = None,
+    label_smoothing: float = 0.1,
+    mixup: float = 0.0,
+    seed: int = 0,
+    precision: Precision | None = None,
+    accelerator: str = "auto",
+    devices: int | str = "auto",
+    num_nodes: int = 1,
+    strategy: str = "auto",
+    workers: int | None = None,
+    log_every: int = 10,
+    checkpoint_every: int | None = None,
+    which: Which = "target",
+    heads: int | None = None,
+    grid: str | None = None,
+    partial: bool = False,
 ) -> Result | None:
-    """Train `encoder`, in place, and a linear head on `train`; measure on `test`.
+    """Train all weights of an encoder, and a linear head, on labeled images; test once, at the end.
 
-    None where a signal interrupted the training: everything is saved then, and `resume` goes on.
+    The defaults are those of MAE's fine-tuning; the paper's Table 5 is fraction=0.01. Nothing is chosen by test
+    images. OUT holds config.yaml, metrics.jsonl, checkpoints/, model.safetensors (encoder and head) and result.json.
+    If a signal interrupts the training, everything is saved, nothing is returned, and `resume` goes on.
+
+    Args:
+        encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME. A loaded encoder is
+            trained in place.
+        train: labeled images to train on.
+        test: labeled images of the same classes to test on.
+        out: folder of the run.
+        table: a CSV file to add the numbers to, one row for each encoder.
+        resume: continue the interrupted run in OUT.
+        overwrite: replace the run in OUT.
+        image_size: height x width, 224 or 256x192 (default: as trained).
+        pooling: input of the head, the mean of the patches or the class token (default: the encoder's own).
+        fraction: share of the labels to train on, every class in proportion (paper, Table 5: 0.01).
+        image_list: a text file that names the training images to use, one a line, such as the published 1 % of
+            ImageNet; fraction is then of these.
+        held_out: share of the chosen training images to hold out; they are classified after every epoch.
+        augmentation: finetune (crop of 8 to 100 % of the area, flip), ijepa, stop, none, or its parameters.
+        epochs: passes over the chosen images (MAE: 100 for B, 50 for L and H).
+        batch_size: images in one optimizer step, over all devices (default: 64 on a CPU, 256 on GPUs; MAE: 1024).
+        lr: peak learning rate of the head (default: 1e-3 · batch_size / 256).
+        start_lr: learning rate at the start of the warm-up, as a share of lr.
+        final_lr: learning rate at the end of the cosine schedule, as a share of lr.
+        warmup_epochs: length of the linear warm-up (default: a tenth of the epochs; MAE: 5).
+        layer_decay: factor on the learning rate from each layer to the one below (MAE: 0.65 for B, 0.75 for L and
+            H).
+        weight_decay: weight decay; never on biases, norms, tokens and positions.
+        betas: moving-average factors of AdamW.
+        clip_grad: largest norm of the gradient over all parameters (default: no clipping).
+        drop_path: probability of leaving out a branch of the last block, lower in earlier blocks (default: 0.1 if
+            the model has a place for it). Dropout of the model itself stays off.
+        label_smoothing: share of the target that is spread over all classes.
+        mixup: alpha of the Beta distribution by which pairs of images are blended; 0 for none (MAE: 0.8).
+        seed: seed of the label subset, the initial head, the order of data, crops, mixup and drop_path.
+        precision: 32-true or bf16-mixed (default: bf16-mixed on a GPU that supports it).
+        accelerator: auto, cpu, cuda or mps.
+        devices: number of devices on this machine, or auto for all.
+        num_nodes: number of machines.
+        strategy: strategy of Lightning Fabric; auto is DDP where there are several devices.
+        workers: processes that read images (default: from the number of cores).
+        log_every: steps between two lines of metrics.jsonl.
+        checkpoint_every: steps between two checkpoints (default: twenty in a run, at most 1000 steps apart).
+        which: encoder to take from a run or checkpoint that has two.
+        heads: attention heads, if a checkpoint does not tell.
+        grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
+        partial: accept a checkpoint with missing or additional tensors.
     """
-    check_settings(settings)
-    folder = RunFolder(out)
+    arguments = locals()
+    from dataclasses import fields
+
+    from flexpredict.evaluation.finetuning.run import resumed, run_finetuning
+    from flexpredict.evaluation.result_files import ResultPlaces
+    from flexpredict.features.workspace import open_workspace
+    from flexpredict.runs.run_folder import RunFolder
+    from flexpredict.settings.finetuning import Finetuning
+    from flexpredict.training.engine import launch_fabric
+    from flexpredict.training.plan import default_precision
+
+    settings = Finetuning(**{field.name: arguments[field.name] for field in fields(Finetuning)})
+    places, folder = ResultPlaces(None, table), RunFolder(Path(out))
     if resume:
-        settings = _as_it_was(settings, folder)
-    # Resolved before there is a plan, because Fabric must be told.
-    settings = dataclasses.replace(settings, precision=settings.precision or default_precision(settings.accelerator))
-    fabric = launch(settings)
-    console = console or Console(soft_wrap=True)
-    if not fabric.is_global_zero:
-        console = Console(quiet=True)
-
-    labelled = with_labels(train, "training")
-    test_images = numbered_alike(with_labels(test, "test"), labelled)
-    chosen = choose(labelled, settings.image_list, settings.fraction, settings.seed)
-    train_images, held_out = set_aside(chosen, settings.held_out, settings.seed)
-    plan = make_plan(settings, encoder, len(train_images), fabric.device, fabric.world_size)
-    facts = {
-        "encoder": encoder.name,
-        "fingerprint": encoder.fingerprint(),
-        "train": train.name,
-        "test": test.name,
-        "train_images": len(train_images),
-        "list_of_train_images": identity(train_images.source)["list_of_images"],
-        "test_images": len(test_images),
-        "classes": len(labelled.classes),
-    }
-    # Some weights of others are stored in half precision, which holds no small steps.
-    encoder.float().to(fabric.device)
-    model = Classifier(
-        encoder, labelled.classes, plan.settings.pooling, plan.image_size, plan.drop_path, plan.settings.seed
-    )
-    model.to(fabric.device).eval()
-    groups = layered_groups(model, encoder.depth, plan.settings.layer_decay, encoder.what)
-    on_first_rank(fabric, lambda: _prepare(folder, {**facts, **plan.describe()}, resume, overwrite))
-    _announce(console, fabric, plan, model, train_images, held_out, test_images, folder, resume)
-
-    with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
-        steps = run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
-    if steps < plan.steps:
-        saved = f"Stopped at step {steps} of {plan.steps}; everything is saved."
-        console.print(f"{saved} Go on with the same command and --resume.", highlight=False)
-        return None
-
-    share = plan.batch_size // fabric.world_size
-    hits = classify(fabric, model, test_images, plan.image_size, share, plan.workers, console)
-    result = _result(plan, encoder, test, facts, hits)
-    if fabric.is_global_zero:
-        save_classifier(out / "model.safetensors", model)
-        write_result(result, out / "result.json")
-    if hits.unreadable:
-        console.print(
-            f"[yellow]Warning:[/yellow] {len(hits.unreadable)} of {len(test_images)} test images could not be read "
-            f"and are not counted; for example {escape(hits.unreadable[0])}.",
-            highlight=False,
-        )
-    shown = {name: f"{value:.1f} %" for name, value in result.numbers.items()}
-    print_numbers(console, f"{result.task} on {test.name}: {len(test_images):,} images", {encoder.what: shown})
+        settings = resumed(settings, folder)
+    chosen = settings.precision or default_precision(accelerator)
+    fabric = launch_fabric(accelerator, devices, num_nodes, strategy, chosen)
+    space = open_workspace(encoder, fabric, which, heads, grid, partial)
+    sources = space.open_source(train), space.open_source(test)
+    result = run_finetuning(space, *sources, folder, settings, chosen, resume=resume, overwrite=overwrite)
+    if result is not None:
+        places.save([result], fabric)
     return result
-
-
-def _as_it_was(settings: Finetuning, folder: RunFolder) -> Finetuning:
-    """What is left open now was decided when the run began, perhaps on another machine."""
-    saved = folder.load_config()
-    left_open = [name for name, value in vars(settings).items() if value is None and name not in FREE_ON_RESUME]
-    return dataclasses.replace(settings, **{name: saved[name] for name in left_open if name in saved})
-
-
-def _prepare(folder: RunFolder, config: dict[str, Any], resume: bool, overwrite: bool) -> None:
-    if resume:
-        folder.refuse_changes(config, FREE_ON_RESUME)
-    else:
-        folder.create(overwrite)
-        folder.save_config(config)
-    folder.save_environment()
-
-
-def _announce(
-    console: Console,
-    fabric: Fabric,
-    plan: Plan,
-    model: Classifier,
-    train: LabelledImages,
-    held_out: LabelledImages | None,
-    test: LabelledImages,
-    folder: RunFolder,
-    resume: bool,
-) -> None:
-    settings, encoder = plan.settings, model.encoder
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad) / 1e6
-    aside = f", {len(held_out):,} more held out" if held_out is not None else ""
-    devices = f" on {fabric.world_size} devices" if fabric.world_size > 1 else ""
-    rows = {
-        "encoder": f"{encoder.what}, {parameters:.1f} M parameters trained",
-        "train": f"{train.source.name}: {len(train):,} images{aside}, {len(train.classes):,} classes",
-        "test": f"{test.source.name}: {len(test):,} images",
-        "images": f"{settings.image_size}, {settings.pooling} pooling",
-        "batch": f"{plan.batch_size}{devices}, {settings.precision}",
-        "length": f"{settings.epochs:g} epochs, {plan.steps:,} steps",
-        "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
-        "layer decay": f"{settings.layer_decay:g}",
-        "folder": f"{folder.path}{' (resumed)' if resume else ''}",
-    }
-    table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/bold]", escape(value))
-    console.print(table, highlight=False)
-
-
-def _result(plan: Plan, encoder: FrozenEncoder, test: ImageSource, facts: dict[str, Any], hits: Hits) -> Result:
-    settings = plan.settings
-    task = "fine-tuning"
-    if settings.image_list is not None:
-        task += f" on {Path(settings.image_list).name}"
-    if settings.fraction < 1:
-        task += f" on {100 * settings.fraction:g} % of the labels"
-    return Result(
-        task=task,
-        encoder=encoder.what,
-        data=test.name,
-        numbers=hits.numbers(),
-        protocol={
-            **facts,
-            **plan.describe(),
-            "steps": plan.steps,
-            "settings": f"{settings.image_size}, {settings.epochs:g} epochs of {plan.batch_size} at {plan.lr:.2g}",
-        },
-        details={"accuracy of classes": hits.of_classes(), "unreadable": hits.unreadable},
-    )

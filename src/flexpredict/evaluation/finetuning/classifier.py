@@ -1,4 +1,4 @@
-"""An encoder with a linear head, all of which is trained."""
+"""An encoder with a linear head; all weights are trained."""
 
 import json
 import re
@@ -9,30 +9,31 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from flexpredict.encoders.frozen import FrozenEncoder, Pooling
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.layer_decay import block_of
 from flexpredict.files import write_atomically
 from flexpredict.randomness import normal, stream_key, uniform
+from flexpredict.settings.extraction import Pooling
 
-_HEAD_STD = 2e-5  # MAE's: at first the head sends next to nothing back that would disturb the encoder
+_HEAD_STD = 2e-5  # MAE's: so small that a new head hardly disturbs the encoder
 
 
 class Classifier(nn.Module):
-    """Logits of images. The encoder is not copied: training changes it.
+    """Gives logits of images. The encoder is not copied: training changes it.
 
     Args:
-        encoder: any; parameters that have no part in its pooled features are taken out of training.
+        encoder: parameters that have no part in its pooled features are not trained.
         classes: names of the classes.
-        pooling: how to make one vector of an image, by default the encoder's own way.
-        image_size: height and width that it is trained at.
-        drop_path: rate of the last block, see `DropPath`.
-        seed: the initial head is a function of it alone.
+        pooling: how to make one vector of an image (default: the encoder's own).
+        image_size: height and width of the training images.
+        drop_path: rate of the last block; see `DropPath`.
+        seed: decides the initial head.
     """
 
     def __init__(
         self,
-        encoder: FrozenEncoder,
+        encoder: ImageEncoder,
         classes: tuple[str, ...],
         pooling: Pooling | None,
         image_size: tuple[int, int],
@@ -50,7 +51,7 @@ class Classifier(nn.Module):
         self._drop_paths = _put_in_drop_paths(encoder, drop_path) if drop_path else []
 
     def forward(self, images: Tensor, keys: Tensor | None = None) -> Tensor:
-        """images: B 3 H W uint8 -> B C. keys: B random streams, in training, for the branches to leave out."""
+        """images: B 3 H W uint8 -> B C. keys: B random streams, in training, that choose branches to leave out."""
         numbers = None if keys is None or not self._drop_paths else uniform(keys, len(self._drop_paths))
         for place, drop_path in enumerate(self._drop_paths):
             drop_path.numbers = None if numbers is None else numbers[:, place]
@@ -58,10 +59,11 @@ class Classifier(nn.Module):
         return logits.float()
 
     def _try_out(self) -> int:
-        """The width of the features. What has no part in them (mask tokens, other heads) needs no gradient.
+        """The width of the features. Parameters without a part in them (mask tokens, other heads) are frozen.
 
         Otherwise several ranks would wait for gradients that never come.
         """
+        self.encoder.requires_grad_()
         device = next(self.encoder.parameters()).device
         features = self.encoder.pooled(
             torch.zeros(1, 3, *self.image_size, dtype=torch.uint8, device=device), pooling=self.pooling
@@ -74,12 +76,12 @@ class Classifier(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Leaves a residual branch out for some images of a batch (stochastic depth), by numbers given from outside."""
+    """Leaves out a residual branch for some images of a batch (stochastic depth), by numbers given from outside."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
-        self.numbers: Tensor | None = None  # B in [0, 1); without, the branch is always there
+        self.numbers: Tensor | None = None  # B in [0, 1); None keeps the branch for all images
 
     def forward(self, branch: Tensor) -> Tensor:
         if self.numbers is None:
@@ -89,7 +91,7 @@ class DropPath(nn.Module):
 
 
 def drop_path_places(encoder: nn.Module) -> list[str]:
-    """Modules that stand at the end of a residual branch, where most vision transformers have a place for this."""
+    """Names of the modules at the end of residual branches that most vision transformers have for this."""
     return [
         name
         for name, _ in encoder.named_modules()
@@ -97,8 +99,8 @@ def drop_path_places(encoder: nn.Module) -> list[str]:
     ]
 
 
-def _put_in_drop_paths(encoder: FrozenEncoder, rate: float) -> list[DropPath]:
-    """As published: the rate rises in a straight line from 0 in the first block to `rate` in the last."""
+def _put_in_drop_paths(encoder: ImageEncoder, rate: float) -> list[DropPath]:
+    """As published: the rate rises linearly from 0 in the first block to `rate` in the last."""
     drop_paths = []
     for name in drop_path_places(encoder):
         drop_path = DropPath(rate * (block_of(name) or 0) / max(1, encoder.depth - 1))
@@ -109,7 +111,7 @@ def _put_in_drop_paths(encoder: FrozenEncoder, rate: float) -> list[DropPath]:
 
 
 def save_classifier(path: Path, classifier: Classifier) -> None:
-    """Weights of encoder and head, and in the header the names of the classes."""
+    """Weights of encoder and head; the names of the classes are in the header."""
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in classifier.state_dict().items()}
     facts = {
         "encoder": classifier.encoder.name,
@@ -121,16 +123,18 @@ def save_classifier(path: Path, classifier: Classifier) -> None:
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
 
 
-def load_classifier(path: Path, encoder: FrozenEncoder) -> Classifier:
-    """The classifier of a `model.safetensors`; `encoder`, of the kind it was made from, is given its weights."""
+def load_classifier(path: Path, encoder: ImageEncoder) -> Classifier:
+    """The classifier in a `model.safetensors`. encoder: of the kind it was made from; it is given the weights."""
     try:
         with safe_open(path, framework="pt") as file:
             facts = json.loads((file.metadata() or {}).get("flexpredict", "{}")).get("classifier")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} is not a readable classifier: {error}. Give a model.safetensors.") from error
+        raise UserError(
+            f"{path} is not a readable classifier: {error}. Give the model.safetensors of a fine-tuning run."
+        ) from error
     if facts is None:
-        raise UserError(f"{path} holds weights, but not of a classifier. Give one that `flexpredict finetune` wrote.")
+        raise UserError(f"{path} holds weights, but no classifier. Give the model.safetensors of a fine-tuning run.")
     classifier = Classifier(encoder, tuple(facts["classes"]), facts["pooling"], tuple(facts["image_size"]))
     try:
         classifier.load_state_dict(tensors)

@@ -1,4 +1,4 @@
-"""Learning rates that fall from the head down to the embeddings, layer by layer, found by parameters' names."""
+"""Learning rates that fall layer by layer from the head to the embeddings; layers are found by parameter names."""
 
 import re
 from typing import Any
@@ -28,9 +28,9 @@ def block_of(name: str) -> int | None:
 
 
 def layered_groups(model: nn.Module, depth: int, decay: float, what: str) -> list[dict[str, Any]]:
-    """Groups for an optimiser: `scale` to multiply the learning rate with, and whether weight decay applies.
+    """Parameter groups for an optimizer: `scale` multiplies the learning rate, `decays` tells if weights decay.
 
-    A layer's scale is decay^(depth + 1 - layer), hence 1 for the head. Weight decay is for matrices only: not for
+    A layer's scale is decay^(depth + 1 - layer), so 1 for the head. Weight decay applies to matrices only: not to
     biases, norms, tokens and positions.
     """
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -49,6 +49,6 @@ def layered_groups(model: nn.Module, depth: int, decay: float, what: str) -> lis
 def _refuse_other_layers(blocks: set[int | None], depth: int, what: str) -> None:
     if blocks != set(range(depth)):
         raise UserError(
-            f"The {depth} layers of {what} cannot be told from the names of its parameters, so its learning rates "
-            "cannot fall from layer to layer. Use --layer_decay 1."
+            f"The {depth} layers of {what} cannot be told from the names of its parameters, so layers cannot have "
+            "learning rates of their own. Use layer_decay=1."
         )

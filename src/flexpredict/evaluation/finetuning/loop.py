@@ -1,4 +1,4 @@
-"""The loop of fine-tuning, top to bottom."""
+"""The training loop of fine-tuning."""
 
 import time
 from typing import Any
@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 
 from flexpredict.data.loader import training_batches
+from flexpredict.evaluation.finetuning.classification import classify
 from flexpredict.evaluation.finetuning.classifier import Classifier
-from flexpredict.evaluation.finetuning.journal import Journal
+from flexpredict.evaluation.finetuning.log import FinetuneLog
 from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares
-from flexpredict.evaluation.finetuning.settings import Plan
-from flexpredict.evaluation.finetuning.testing import classify
-from flexpredict.evaluation.labelled_images import LabelledImages
+from flexpredict.evaluation.finetuning.plan import FinetunePlan
+from flexpredict.evaluation.labeled_images import LabeledImages
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.runs.run_folder import RunFolder
@@ -25,26 +25,26 @@ from flexpredict.training.signals import stop_on_signal
 
 def train(
     fabric: Fabric,
-    plan: Plan,
+    plan: FinetunePlan,
     model: Classifier,
     groups: list[dict[str, Any]],
-    images: LabelledImages,
-    held_out: LabelledImages | None,
+    images: LabeledImages,
+    held_out: LabeledImages | None,
     folder: RunFolder,
     progress: TrainingProgress,
 ) -> int:
-    """Train from the newest checkpoint in `folder` (or from the start) to the end of the plan; the steps done.
+    """Train from the newest checkpoint in `folder` (or from the start) to the end of the plan.
 
-    These are fewer than planned where a signal interrupted the run. groups: the model's parameters, see
-    `layered_groups`. The model is on its device, and in evaluation mode: what is random here, drop_path and mixup,
-    has keys of its own.
+    Returns the number of steps done; fewer than planned if a signal interrupted the run. groups: parameters of the
+    model, see `layered_groups`. The model is on its device and in evaluation mode, as drop_path and mixup draw their
+    random numbers from keys.
     """
     settings = plan.settings
     optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=settings.betas, fused=True)
     state = load_checkpoint(folder.checkpoints, model, [optimizer]) or {"step": 0}
     first_step: int = state["step"]
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
-    journal = Journal(fabric, folder, progress, state)
+    log = FinetuneLog(fabric, folder, progress, state)
     share = plan.batch_size // fabric.world_size
     rows = torch.arange(fabric.global_rank * share, (fabric.global_rank + 1) * share)  # of the global batch
     batches = training_batches(
@@ -91,27 +91,27 @@ def train(
             wrapped_optimizer.zero_grad()
 
             done = step + 1
-            journal.step(loss.detach(), batch, waited, time.perf_counter() - started)
+            log.step(loss.detach(), batch, waited, time.perf_counter() - started)
             measured = held_out is not None and plan.epoch_done(done)
             if measured or plan.log_due(done):
                 record = {"epoch": done * plan.batch_size / plan.samples, "lr": lr}
                 if held_out is not None and measured:
-                    hits = classify(fabric, model, held_out, plan.image_size, share, plan.workers)
-                    record["held_out_accuracy"] = 100 * float(hits.top1.double().mean())
-                journal.write(done, record)
-            # Ranks must agree, and asking each other takes time: only now and then.
+                    classified = classify(fabric, model, held_out, plan.image_size, share, plan.workers)
+                    record["held_out_accuracy"] = 100 * float(classified.top1.double().mean())
+                log.write(done, record)
+            # All ranks must stop together. Asking each other takes time, so it is done only now and then.
             stopping = (
                 stop.requested
                 if fabric.world_size == 1
                 else plan.log_due(done) and any(gather(fabric, stop.requested))
             )
             if stopping or plan.checkpoint_due(done):
-                sums = journal.state(done)
+                sums = log.state(done)
                 if fabric.is_global_zero:
                     save_checkpoint(folder.checkpoints, done, model, [optimizer], sums, keep=False)
                 fabric.barrier()
             progress.step(done)
             if stopping:
                 break
-    journal.close()
+    log.close()
     return done

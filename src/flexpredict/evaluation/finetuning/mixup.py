@@ -1,4 +1,4 @@
-"""Mixup: pairs of images blended, and their labels with them, by shares that are functions of (seed, step)."""
+"""Mixup: pairs of images and their labels are blended, by shares that are functions of (seed, step)."""
 
 import math
 
@@ -10,10 +10,10 @@ from flexpredict.randomness import sample_keys, stream_key, uniform
 
 
 def own_shares(seed: int, step: int, rows: Tensor, alpha: float) -> Tensor:
-    """What each image keeps of itself, drawn from Beta(alpha, alpha) once a pair: rows B of the global batch -> B.
+    """The share that each image keeps of itself, drawn from Beta(alpha, alpha) for each pair: rows B -> B.
 
-    Rows 2i and 2i + 1 are a pair. Batches come in random order, so neighbours are as random a pair as any other, and
-    both are on the same rank.
+    Rows 2i and 2i + 1 of the global batch are a pair. Images come in random order, so this pair is as random as any
+    other, and both are on the same rank.
     """
     return symmetric_beta(sample_keys(stream_key(seed, "mixup", step), rows // 2), alpha).float()
 
@@ -32,13 +32,13 @@ def symmetric_beta(keys: Tensor, alpha: float) -> Tensor:
 
 
 def mix_images(images: Tensor, shares: Tensor) -> Tensor:
-    """B 3 H W uint8, B -> the same shape, still bytes: encoders normalise those themselves."""
+    """B 3 H W uint8, B -> the same shape, still bytes: encoders normalize them."""
     own = images.float()
     return torch.lerp(_partners(own), own, shares[:, None, None, None]).round_().to(torch.uint8)
 
 
 def mix_labels(labels: Tensor, shares: Tensor, classes: int) -> Tensor:
-    """Labels B and shares B -> how much of each class is in an image: B C."""
+    """Labels B and shares B -> the share of each class in each image: B C."""
     own = F.one_hot(labels, classes).float()
     return torch.lerp(_partners(own), own, shares[:, None])
 

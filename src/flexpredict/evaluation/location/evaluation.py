@@ -1,57 +1,52 @@
-"""`evaluate location`: fits on some images, and measures on others."""
+"""Location: fits on some images, and measures on others."""
 
 from dataclasses import asdict
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
-from rich.console import Console
 from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset, strata
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.subset_source import SubsetSource
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.labelled_images import numbered_alike, with_labels
+from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
 from flexpredict.evaluation.location.place import Patches, PlaceTold, fit_places, measure_places
 from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robustness
-from flexpredict.evaluation.results import Result
-from flexpredict.features.extraction import Extraction, Features, cached_features
-from flexpredict.features.patch_features import Grid, grid_of, side_by_side
+from flexpredict.evaluation.location.tables import LocationResult
+from flexpredict.evaluation.probing import fitting_device, unreadable_warning
+from flexpredict.features.encoding import feature_shape
+from flexpredict.features.extraction import Features, cached_features
+from flexpredict.features.workspace import Workspace
+from flexpredict.settings.extraction import Extraction
+from flexpredict.sizes import Grid
 
 _FEWEST = 10  # images to fit on, and images to test on
 
 
-def evaluate_location(
-    encoder: FrozenEncoder,
+def measure_location(
+    space: Workspace,
     data: ImageSource,
-    test: ImageSource | None = None,
-    how: Extraction | None = None,
+    test: ImageSource | None,
+    how: Extraction,
     *,
     shifts: int | None = None,
     images: int | None = None,
     seed: int = 0,
-    fabric: Fabric | None = None,
-    console: Console | None = None,
-) -> Result:
+) -> LocationResult:
     """Location share, linear read-out of row and column, and what shifts of the image do to pooled features.
 
     Args:
-        encoder: its grid must have more than one patch.
         data: images to fit on. Without `test` they are halved, class by class where they have labels.
         test: images that everything is measured on. Where both have labels, a linear probe is measured too.
-        how: layers, pooling, image size and so on.
-        shifts: the largest shift in patches (by default 3, but at most half the grid).
-        images: at most so many to fit on, and as many to test on, with at least one of each class (by default all).
-        seed: of the halves, and of what is held out to choose the probe's penalty.
-        fabric: the processes that share the work; this one alone by default.
-        console: where progress goes; nowhere by default.
+        shifts: the largest shift in patches (default: 3, but at most half the grid).
+        images: at most this many to fit on, and as many to test on, with at least one of each class (default: all).
+        seed: of the halves, and of the images held out to choose the probe's penalty.
     """
-    how = how or Extraction()
-    fabric, console = fabric or Fabric(accelerator="cpu", devices=1), console or Console(quiet=True)
-    # What is wrong with the settings is said before hours of work.
+    encoder, fabric, console = space.encoder, space.fabric, space.console
+    # Settings that cannot work are refused before hours of work.
     grid = _grid(encoder, how)
     planned = plan_shifts(grid, encoder.patch_size, shifts)
     train, test = _train_and_test(data, test, images, seed)
@@ -64,9 +59,9 @@ def evaluate_location(
     def pooled(source: ImageSource) -> Features:
         return cached_features(encoder, source, how, fabric, console)
 
-    probe = _probe(pooled(train), labels[0], seed, fabric.device) if labels else None
+    probe = _probe(pooled(train), labels[0], seed, fitting_device(fabric)) if labels else None
     moved = robustness(test, planned, pooled, probe.predict if probe else None, labels[1] if labels else None)
-    protocol = {
+    protocol: dict[str, Any] = {
         "encoder": encoder.name,
         **how.describe(encoder),
         "settings": ", ".join(filter(None, (how.settings(encoder), f"{images} images" if images else ""))),
@@ -78,33 +73,31 @@ def evaluate_location(
         "training images",
         "shifted": "test images, as the encoder sees them; borders reflected; mean over directions",
         "shifts_in_pixels": {shift.name: shift.pixels for shift in planned},
-        "probe": f"linear, on unshifted training images, l2 {probe.l2:g}" if probe else "none, for want of labels",
+        "probe": f"linear, on unshifted training images, l2 {probe.l2:g}" if probe else "none, without labels",
         "seed": seed,
     }
     details = {"place": {**asdict(place), **choice}, "shifts": asdict(moved)}
-    return Result("location", encoder.what, test.name, _numbers(place, moved), protocol, details)
+    warnings = [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
+    return LocationResult(
+        "location",
+        encoder.what,
+        test.name,
+        _numbers(place, moved),
+        protocol,
+        details,
+        title="What patches tell of their place",
+        warnings=warnings,
+    )
 
 
-@torch.no_grad()
-def _grid(encoder: FrozenEncoder, how: Extraction) -> Grid:
-    """Found out with a blank image, so that what an encoder cannot give is refused before any work."""
-    height, width = size = how.image_size or encoder.image_size
-    encoder.check_size(size)
-    encoder.check_layers(how.layers)
-    blank = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(encoder.parameters()).device)
-    encoder.eval().pooled(blank, how.layers, how.pooling)
-    patches = side_by_side(encoder.layers(blank, how.layers), encoder.what).shape[1]
-    grid = grid_of(encoder, size, patches)
-    if grid is None:
-        raise UserError(
-            f"{encoder.what} gives {patches} features for an image of {height}x{width}, which its patches of "
-            f"{encoder.patch_size[0]}x{encoder.patch_size[1]} do not explain. It cannot be said where they are, so "
-            "location cannot be measured."
-        )
-    if patches == 1:
+def _grid(encoder: ImageEncoder, how: Extraction) -> Grid:
+    grid = feature_shape(encoder, how, "float32").grid
+    assert grid is not None
+    if grid == (1, 1):
+        height, width = how.size_for(encoder)
         raise UserError(
             f"{encoder.what} sees an image of {height}x{width} as one patch, which leaves no place to tell. Use a "
-            f"larger image, such as --image_size {2 * encoder.patch_size[0]}x{2 * encoder.patch_size[1]}."
+            f"larger image, such as image_size={2 * encoder.patch_size[0]}x{2 * encoder.patch_size[1]}."
         )
     return grid
 
@@ -114,7 +107,7 @@ def _train_and_test(
 ) -> tuple[ImageSource, ImageSource]:
     """`test` or, without it, the other half of `data`; no more than `most` of each."""
     if most is not None and most < _FEWEST:
-        raise UserError(f"images is {most}; use at least {_FEWEST}.")
+        raise UserError(f"images={most} is too few. Use at least {_FEWEST}.")
     needed = _FEWEST if test is not None else 2 * _FEWEST
     if len(data) < needed:
         purpose = "to fit on" if test is not None else "to fit on one half and test on the other"
@@ -130,7 +123,7 @@ def _train_and_test(
     if len(test) < _FEWEST:
         raise UserError(
             f"There are {len(test)} image(s) of {test.name} to test on, but at least {_FEWEST} are needed. Name "
-            "more, or others with --test."
+            "more, or name others with test."
         )
     return train, test
 
@@ -156,8 +149,6 @@ def _labels(train: ImageSource, test: ImageSource) -> tuple[Tensor, Tensor] | No
 
 def _probe(features: Features, labels: Tensor, seed: int, device: torch.device) -> FittedProbe:
     found = labels[features.indices]
-    # What is fitted on a GPU is fitted there many times faster; elsewhere the CPU, which has float64, is the place.
-    device = device if device.type == "cuda" else torch.device("cpu")
     return fit_probe(features.vectors[found >= 0].to(device), found[found >= 0].to(device), seed=seed)
 
 
@@ -170,7 +161,7 @@ def _counted(patches: Patches) -> dict[str, Any]:
 
 
 def _numbers(place: PlaceTold, found: Robustness) -> dict[str, float]:
-    """In per cent, but for R² and the error in patches."""
+    """In percent, except R² and the error in patches."""
     numbers = {"location share": 100 * place.share, "place R²": place.mean_r2, "place error": place.error}
     numbers |= {f"moved, {moved.shift.name}": 100 * moved.relative for moved in found.moved}
     if found.accuracy is not None:

@@ -12,7 +12,7 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.shifted_source import ShiftedSource
 from flexpredict.errors import UserError
 from flexpredict.features.extraction import Features
-from flexpredict.features.patch_features import Grid
+from flexpredict.sizes import Grid
 
 DIRECTIONS = ("down", "right")
 _FRACTIONS = {"1/4 patch": 0.25, "1/2 patch": 0.5, "3/4 patch": 0.75}
@@ -56,7 +56,7 @@ def plan_shifts(grid: Grid, patch_size: tuple[int, int], most: int | None) -> li
         most = min(_MOST_PATCHES, smallest // 2)
     if not 0 <= most < smallest:
         raise UserError(
-            f"shifts is {most}, but images of {grid[0]}x{grid[1]} patches can be shifted by at most {smallest - 1} "
+            f"shifts={most}, but images of {grid[0]}x{grid[1]} patches can be shifted by at most {smallest - 1} "
             f"before nothing is left of them. Use 0 (fractions of a patch only) to {smallest - 1}."
         )
     wanted = _FRACTIONS | {f"{count} patch{'es' * (count > 1)}": float(count) for count in range(1, most + 1)}

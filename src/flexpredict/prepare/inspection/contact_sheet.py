@@ -1,85 +1,93 @@
-"""A picture of a source: some of its images, and what the model sees of some of them."""
+"""A picture of a set of images: some of them, and what the model sees of some of them."""
 
-import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
-from flexpredict.data.augmentation import blur_and_grey, draw_crops
+from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage, upright
 from flexpredict.data.loader import keys_by_epoch, sample_order
-from flexpredict.data.sources.encoded_images import evenly_spaced
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.masking import sample_masks
+from flexpredict.data.sources.image_source import ImageSource, class_name, evenly_spaced
+from flexpredict.errors import UserError
+from flexpredict.masking import check_masking, sample_masks
+from flexpredict.prepare.inspection.survey import Survey
 from flexpredict.randomness import stream_key
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.masking import Masking
+from flexpredict.sheet_drawing import INK, PAPER, SOFT, font, paste_fitted, shortened
+from flexpredict.sizes import Grid, Size
 
 Pixels = NDArray[np.uint8]  # H W 3
-Size = tuple[int, int]
 
 THUMBNAILS, VIEWS = 48, 12
-# Everything stands in eight columns: a thumbnail takes one, a view with its masks two.
+# Everything is in eight columns: a thumbnail takes one, a view with its masks two.
 _COLUMNS, _CELL, _GAP, _MARGIN = 8, 176, 12, 32
 _WIDTH = 2 * _MARGIN + _COLUMNS * _CELL + (_COLUMNS - 1) * _GAP
 _BETWEEN_PAIR = 4
-INK, SOFT, PAPER, TILE = "#1d2129", "#69707d", "#ffffff", "#f2f3f5"
-# Told apart by most colour-blind people too, and dark enough for the veil over hidden patches.
-TARGET_COLOURS = ((240, 130, 0), (0, 120, 230), (220, 30, 100), (0, 155, 95), (135, 70, 205), (30, 30, 30))
+# Distinct for most color-blind people too, and dark enough for the veil over masked patches.
+TARGET_COLORS = ((240, 130, 0), (0, 120, 230), (220, 30, 100), (0, 155, 95), (135, 70, 205), (30, 30, 30))
 _OUTLINE = 3
-# The veil over hidden patches, and how much of the picture shines through. It is bluish, as some pictures are grey.
-VEIL, GHOST = (214, 221, 234), 0.2
+# The veil over masked patches, and how much of the picture shows through. It is bluish, as some pictures are gray.
+VEIL, SHOWS_THROUGH = (214, 221, 234), 0.2
 # Contexts are cut to the smallest of a batch, so masks are drawn for a batch of a usual size and one row is shown.
 _BATCH = 64
-_TRIES = 3  # for one view, where images are broken
+_TRIES = 3  # for one view, if images are broken
+
+
+@dataclass(frozen=True)
+class TrainingView:
+    """How training sees images."""
+
+    image_size: Size
+    patch_size: int
+    augmentation: Augmentation
+    masking: Masking
+    seed: int
+
+    @property
+    def grid(self) -> Grid:
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
+
+    def check(self) -> None:
+        """Raise a `UserError` if images of this size cannot be cut into such patches or masked in this way."""
+        height, width = self.image_size
+        if height % self.patch_size or width % self.patch_size:
+            raise UserError(
+                f"image_size={height}x{width} cannot be cut into patches of patch_size={self.patch_size}. Choose an "
+                "image_size that is a multiple of patch_size."
+            )
+        check_masking(self.masking, self.grid)
 
 
 def contact_sheet(
-    source: ImageSource,
-    readable: NDArray[np.int64],
-    subtitle: str,
-    image_size: Size,
-    patch_size: int,
-    augmentation: Augmentation,
-    masking: Masking,
-    seed: int,
+    source: ImageSource, readable: NDArray[np.int64], survey: Survey, view: TrainingView
 ) -> Image.Image:
     """readable: indices of images that can be read."""
     thumbnails, captions = _thumbnails(source, readable)
-    views = training_views(source, augmentation, image_size, seed)
-    pairs = []
-    grid = image_size[0] // patch_size, image_size[1] // patch_size
-    for step, view in enumerate(views):
-        picture = view.resize((_CELL, max(1, round(_CELL * view.height / view.width))), Image.Resampling.BICUBIC)
-        # The masks of one step have blocks of one size; those of several steps show what sizes there are.
-        masks = sample_masks(masking, grid, stream_key(seed, "masks", step), _BATCH)
-        context, targets = masks.context[step, 0].numpy(), masks.targets[step, 0].numpy()
-        pairs += [picture, Image.fromarray(draw_masks(np.asarray(picture), grid, context, targets))]
-
     bands = [
         _text_band(source.name, 26, INK),
-        _text_band(f"{subtitle} · {len(thumbnails)} of them, evenly spaced:", 15, SOFT),
+        _text_band(f"{_subtitle(survey)} · {len(thumbnails)} of them, evenly spaced:", 15, SOFT),
         _space(16),
         _tiles(thumbnails, captions),
     ]
-    if pairs:
+    if views := training_views(source, view.augmentation, view.image_size, view.seed):
+        (height, width), (rows, columns) = view.image_size, view.grid
+        explanation = (
+            f"Random crops of {height}x{width} pixels, as training with seed {view.seed} makes them; beside each,"
+            f" which of its {rows}x{columns} patches are context and which are targets."
+        )
         bands += [
             _space(28),
             _text_band("What the model sees", 20, INK),
-            _text_band(
-                f"Random crops of {image_size[0]}x{image_size[1]} pixels, as training with seed {seed} would make"
-                f" them; beside each, which of its {grid[0]}x{grid[1]} patches are context and which are targets.",
-                15,
-                SOFT,
-            ),
-            _legend(pairs[0], masking),
+            _text_band(explanation, 15, SOFT),
+            _legend(views[0], view.masking),
             _space(8),
-            _pairs(pairs),
+            _pairs([picture for step, picture in enumerate(views) for picture in _with_masks(picture, step, view)]),
         ]
     return _stacked([_space(_MARGIN - 8), *bands, _space(_MARGIN)])
 
@@ -94,25 +102,35 @@ def training_views(source: ImageSource, augmentation: Augmentation, image_size: 
         now = slice(first, first + VIEWS)
         crops = draw_crops(augmentation, keys[now])
         images, failures = source.read(indices[now], crops, image_size)
-        images = blur_and_grey(images, crops)
+        images = blur_and_grayscale(images, crops)
         views += [_picture(image) for row, image in enumerate(images) if row not in failures]
         if len(views) >= VIEWS:
             break
     return views[:VIEWS]
 
 
-def draw_masks(picture: Pixels, grid: Size, context: NDArray[np.int64], targets: NDArray[np.int64]) -> Pixels:
-    """Patches outside the context veiled, each target outlined. context: Nc, targets: M Nt, patch indices."""
+def draw_masks(picture: Pixels, grid: Grid, context: NDArray[np.int64], targets: NDArray[np.int64]) -> Pixels:
+    """Veil patches outside the context and outline each target. context: Nc, targets: M Nt, patch indices."""
     luma = picture @ np.array([0.299, 0.587, 0.114])
-    hidden = (GHOST * luma[..., None] + (1 - GHOST) * np.array(VEIL)).round().astype(np.uint8)
-    drawn = np.where(_area(context, grid, picture.shape)[..., None], picture, hidden)
+    veiled = (SHOWS_THROUGH * luma[..., None] + (1 - SHOWS_THROUGH) * np.array(VEIL)).round().astype(np.uint8)
+    drawn = np.where(_area(context, grid, picture.shape)[..., None], picture, veiled)
     for number, target in enumerate(targets):
         area = _area(target, grid, picture.shape)
-        drawn[area & ~_eroded(area, _OUTLINE)] = TARGET_COLOURS[number % len(TARGET_COLOURS)]
+        drawn[area & ~_eroded(area, _OUTLINE)] = TARGET_COLORS[number % len(TARGET_COLORS)]
     return drawn
 
 
-def _area(patches: NDArray[np.int64], grid: Size, shape: Sequence[int]) -> NDArray[np.bool_]:
+def _with_masks(picture: Image.Image, step: int, view: TrainingView) -> tuple[Image.Image, Image.Image]:
+    """A view of training, and the same with the masks of one step drawn into it."""
+    height = max(1, round(_CELL * picture.height / picture.width))
+    picture = picture.resize((_CELL, height), Image.Resampling.BICUBIC)
+    # The masks of one step have blocks of one size; those of several steps show which sizes there are.
+    masks = sample_masks(view.masking, view.grid, stream_key(view.seed, "masks", step), _BATCH)
+    context, targets = masks.context[step, 0].numpy(), masks.targets[step, 0].numpy()
+    return picture, Image.fromarray(draw_masks(np.asarray(picture), view.grid, context, targets))
+
+
+def _area(patches: NDArray[np.int64], grid: Grid, shape: Sequence[int]) -> NDArray[np.bool_]:
     """Which pixels belong to these patches: H W."""
     chosen = np.zeros(grid, np.bool_)
     chosen.reshape(-1)[patches] = True
@@ -134,16 +152,24 @@ def _thumbnails(source: ImageSource, readable: NDArray[np.int64]) -> tuple[list[
         try:
             thumbnails.append(upright(source.encoded(index), source.describe(index), shorter_side=_CELL))
         except UnreadableImage:
-            continue  # Readable a moment ago: a file that was taken away since.
+            continue  # It was readable a moment ago: the file was removed since.
         captions.append(class_name(source, index))
     return thumbnails, captions
 
 
-def class_name(source: ImageSource, index: int) -> str:
-    label = -1 if source.labels is None else int(source.labels[index])
-    if label < 0:
-        return ""
-    return source.classes[label] if source.classes else str(label)
+def _subtitle(survey: Survey) -> str:
+    parts = [f"{survey.examined if survey.images is None else survey.images:,} images"]
+    if survey.examined != survey.images:
+        parts.append(f"{survey.examined:,} examined")
+    if survey.classes:
+        parts.append(f"{survey.classes.count:,} classes")
+    if survey.sizes:
+        parts.append(f"median shorter side {survey.sizes.shorter_side.median:,.0f} pixels")
+    if survey.broken:
+        parts.append(f"broken: {survey.broken:,}")
+    if survey.duplicates.superfluous:
+        parts.append(f"superfluous copies: {survey.duplicates.superfluous:,}")
+    return " · ".join(parts)
 
 
 def _tiles(pictures: list[Image.Image], captions: list[str]) -> Image.Image:
@@ -157,9 +183,7 @@ def _tiles(pictures: list[Image.Image], captions: list[str]) -> Image.Image:
     draw = ImageDraw.Draw(band)
     for place, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
         left, top = _MARGIN + place % _COLUMNS * (_CELL + _GAP), place // _COLUMNS * step
-        draw.rectangle((left, top, left + _CELL - 1, top + height - 1), fill=TILE)
-        fitted = ImageOps.contain(picture, (_CELL, height), Image.Resampling.BICUBIC)
-        band.paste(fitted, (left + (_CELL - fitted.width) // 2, top + (height - fitted.height) // 2))
+        paste_fitted(band, picture, (left, top), (_CELL, height))
         draw.text((left, top + height + 3), shortened(caption, 13, _CELL), SOFT, font(13))
     return band
 
@@ -183,48 +207,25 @@ def _legend(view: Image.Image, masking: Masking) -> Image.Image:
     band.paste(ImageOps.fit(view, (side, side)), (left, top))
     left = _label(draw, left + side, "context: what the encoder sees")
     draw.rectangle((left, top, left + side - 1, top + side - 1), fill=VEIL)
-    left = _label(draw, left + side, "hidden from it")
+    left = _label(draw, left + side, "masked")
     targets = 1 if masking.kind in ("random", "blocks") else masking.targets
-    for colour in TARGET_COLOURS[:targets]:
-        draw.rectangle((left, top, left + side - 1, top + side - 1), VEIL, colour, _OUTLINE)
+    for color in TARGET_COLORS[:targets]:
+        draw.rectangle((left, top, left + side - 1, top + side - 1), VEIL, color, _OUTLINE)
         left += side + 4
     _label(draw, left - 4, "targets: to be predicted from the context")
     return band
 
 
 def _label(draw: ImageDraw.ImageDraw, left: int, text: str) -> int:
-    """Writes a word of the legend, and says where the next may begin."""
+    """Write a word of the legend. Returns where the next may begin."""
     draw.text((left + 6, 6), text, SOFT, font(14))
     return left + 6 + round(font(14).getlength(text)) + 26
 
 
-def _text_band(text: str, size: int, colour: str) -> Image.Image:
+def _text_band(text: str, size: int, color: str) -> Image.Image:
     band = _space(round(size * 1.5))
-    ImageDraw.Draw(band).text((_MARGIN, 0), shortened(text, size, _WIDTH - 2 * _MARGIN), colour, font(size))
+    ImageDraw.Draw(band).text((_MARGIN, 0), shortened(text, size, _WIDTH - 2 * _MARGIN), color, font(size))
     return band
-
-
-def shortened(text: str, size: int, room: int) -> str:
-    """The text, or as much of its two ends as there is room for: long paths differ at their ends."""
-    text = _drawable(text)
-    if font(size).getlength(text) <= room:
-        return text
-    kept = len(text)
-    while kept > 1 and font(size).getlength(short := f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}") > room:
-        kept -= 1
-    return short
-
-
-def _drawable(text: str) -> str:
-    """PIL's own font has hardly more than ASCII: accents are dropped, and other letters become question marks."""
-    letters = unicodedata.normalize("NFKD", text.replace("ß", "ss"))
-    kept = (letter for letter in letters if not unicodedata.combining(letter))
-    return "".join(letter if " " <= letter <= "~" or letter == "·" else "?" for letter in kept)
-
-
-@lru_cache  # as the font is unpacked anew each time it is loaded
-def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
 
 
 def _space(height: int) -> Image.Image:

@@ -1,101 +1,126 @@
-"""Looking at each image once, in worker processes: what it is, and whether all of it can be decoded."""
+"""Examines each image once, in worker processes: what it is, and whether all of it can be decoded."""
 
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
-from torch.utils.data import DataLoader, Dataset
 
-from flexpredict.data.decoding import Encoded, UnreadableImage, image_facts, upright
-from flexpredict.data.now_reading import begin_worker, explained, new_board, now_reading
+from flexpredict.data.decoding import UnreadableImage, image_facts, upright
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.streams import Record
-from flexpredict.errors import UserError
+from flexpredict.data.sources.streams import Entry, Record, in_chunks
+from flexpredict.data.workers import Computed, WorkerResults, set_current_image
 
-Advance = Callable[[int], None]  # told how many more images were looked at
-Entry = Record | UnreadableImage
-
-# What is remembered of an image: 28 bytes, whatever its name and its size. Unreadable ones have height 0.
+# What is kept of an image: 28 bytes, whatever its name and its size. Unreadable ones have height 0.
 ROW = np.dtype([("digest", np.uint64, 2), ("height", np.int32), ("width", np.int32), ("label", np.int32)])
 
-_SHORTER_SIDE = 32  # Pixels enough to see whether there is colour; a JPEG is decoded at an eighth for them.
-_COLOURLESS = 8  # Red, green and blue of a greyscale picture differ by so much at the most, after compression.
-_AT_ONCE = 32  # images of a piece of work
-_BYTES_AT_ONCE = 2**23  # and what they may weigh: records of a stream travel to the workers
+_SHORTER_SIDE = 32  # Enough pixels to see whether there is color; a JPEG is decoded at an eighth for them.
+_GRAYSCALE = 8  # The most by which red, green and blue of a grayscale picture differ after compression.
+_IMAGES_AT_ONCE = 32  # in a piece of work
+_BYTES_AT_ONCE = 2**23  # and their size, as records of a stream are sent to the workers
 
 
 @dataclass(eq=False)
 class Findings:
-    """What was seen of some images."""
+    """What was found in some images."""
 
-    rows: NDArray[np.void] = field(default_factory=lambda: np.empty(0, ROW))  # one an image, in order
+    rows: NDArray[np.void] = field(default_factory=lambda: np.empty(0, ROW))  # one for each image, in order
     broken: list[UnreadableImage] = field(default_factory=list)
     formats: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
-    bytes: int = 0
-    turned: int = 0
-    animated: int = 0
-    colourless: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # bytes; rotated, animated and grayscale images
+
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        return np.asarray(self.rows["height"] > 0)
+
+    def duplicates(self) -> list[NDArray[np.int64]]:
+        """Groups of two or more images with the same content: their rows, ascending."""
+        readable = np.flatnonzero(self.readable)
+        digests = self.rows["digest"][readable]
+        order = np.lexsort((digests[:, 1], digests[:, 0]))
+        ordered, order = digests[order], readable[order]
+        starts = np.flatnonzero(np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(order)])
+        groups = np.split(order, starts[1:]) if len(order) else []
+        return sorted((group for group in groups if len(group) > 1), key=lambda group: int(group[0]))
 
 
-def examine_source(source: ImageSource, indices: NDArray[np.int64], workers: int, advance: Advance) -> Findings:
-    """Look at the images of these indices."""
-    work = (indices[first : first + _AT_ONCE] for first in range(0, len(indices), _AT_ONCE))
-    return _total(_examined(partial(_of_source, source), work, workers), advance)
+def examine_source(source: ImageSource, indices: NDArray[np.int64], workers: int) -> Iterator[Findings]:
+    """Examine the images at these indices."""
+    work = (indices[first : first + _IMAGES_AT_ONCE] for first in range(0, len(indices), _IMAGES_AT_ONCE))
+    return WorkerResults(Computed(partial(_examine_indices, source)), work, workers)
 
 
-def examine_stream(entries: Iterable[Entry], workers: int, advance: Advance) -> Findings:
-    """Look at these records as they come. They are read here, and decoded by the workers."""
-    return _total(_examined(list, _parcels(entries), workers), advance)
+def examine_stream(entries: Iterable[Entry], workers: int) -> Iterator[Findings]:
+    """Examine records as they come. They are read by this process, and decoded by the workers."""
+    return WorkerResults(Computed(_examine), in_chunks(entries, _IMAGES_AT_ONCE, _BYTES_AT_ONCE), workers)
 
 
-def examine(entries: Iterable[Entry]) -> Findings:
-    """Look at some images in this process."""
+def add_up(parts: list[Findings]) -> Findings:
+    total = Findings(np.concatenate([np.empty(0, ROW), *(part.rows for part in parts)]))
+    for part in parts:
+        total.broken += part.broken
+        total.formats += part.formats
+        total.modes += part.modes
+        total.counts += part.counts
+    return total
+
+
+def _examine_indices(source: ImageSource, indices: NDArray[np.int64]) -> Findings:
+    return _examine((index, _read(source, index)) for index in indices.tolist())
+
+
+def _read(source: ImageSource, index: int) -> Record | UnreadableImage:
+    name = source.describe(index)
+    set_current_image(name)
+    try:
+        return Record(name, source.encoded(index))
+    except UnreadableImage as failure:
+        return failure
+
+
+def _examine(entries: Iterable[Entry]) -> Findings:
     found = Findings()
     rows = []
-    for entry in entries:
+    for _, entry in entries:
         try:
             if isinstance(entry, UnreadableImage):
                 raise entry
-            rows.append(_look_at(entry, found))
+            rows.append(_examine_image(entry, found))
         except UnreadableImage as failure:
             found.broken.append(failure)
             rows.append(((0, 0), 0, 0, -1))
-    now_reading("")
+    set_current_image("")
     found.rows = np.array(rows, ROW)
     return found
 
 
-def _look_at(record: Record, found: Findings) -> tuple[tuple[int, ...], int, int, int]:
-    now_reading(record.name)
+def _examine_image(record: Record, found: Findings) -> tuple[tuple[int, ...], int, int, int]:
+    set_current_image(record.name)
     facts = image_facts(record.encoded, record.name)
     content = _content(record)
     small = np.asarray(upright(content, record.name, _SHORTER_SIDE)).astype(np.int16)  # h w 3
     # Nothing is counted before the pixels are decoded: a broken image may have a faultless header.
     found.formats[facts.format] += 1
     found.modes[facts.mode] += 1
-    found.bytes += content.nbytes if isinstance(content, np.ndarray) else len(content)
-    found.animated += facts.frames > 1
-    found.turned += facts.format == "JPEG" and isinstance(content, bytes) and _is_turned(content)
-    found.colourless += bool(np.ptp(small, axis=-1).max() <= _COLOURLESS)
+    found.counts["bytes"] += content.nbytes if isinstance(content, np.ndarray) else len(content)
+    found.counts["animated"] += facts.frames > 1
+    found.counts["rotated"] += facts.format == "JPEG" and isinstance(content, bytes) and _is_rotated(content)
+    found.counts["grayscale"] += bool(np.ptp(small, axis=-1).max() <= _GRAYSCALE)
     return _digest(content), facts.height, facts.width, -1 if record.label is None else record.label
 
 
 def _content(record: Record) -> bytes | NDArray[np.uint8]:
-    encoded: Encoded = record.encoded
-    if not isinstance(encoded, str):
-        return encoded
+    if not isinstance(record.encoded, str):
+        return record.encoded
     try:
-        return Path(encoded).read_bytes()
+        return Path(record.encoded).read_bytes()
     except OSError as error:
         raise UnreadableImage(record.name, error.strerror or str(error)) from error
 
@@ -109,89 +134,12 @@ def _digest(content: bytes | NDArray[np.uint8]) -> tuple[int, ...]:
     return tuple(np.frombuffer(digest.digest(), np.uint64).tolist())
 
 
-def _is_turned(jpeg: bytes) -> bool:
-    # EXIF stands among the first segments; most files have none, and are not opened once more for it.
+def _is_rotated(jpeg: bytes) -> bool:
+    # EXIF is among the first segments. Most files have none, and are not opened again for it.
     if b"Exif\0" not in jpeg[:4096]:
         return False
     try:
         with Image.open(io.BytesIO(jpeg), formats=("JPEG",)) as image:
             return image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
-    except Exception:  # Broken EXIF can raise anything, and is ignored by whoever decodes the image.
+    except Exception:  # Broken EXIF can raise anything, and is ignored when the image is decoded.
         return False
-
-
-@dataclass(frozen=True)
-class _Examining(Dataset[Findings | UserError]):
-    """What workers do with a piece of work: `entries` finds the images that it stands for."""
-
-    entries: Callable[[Any], Iterable[Entry]]
-
-    def __getitem__(self, piece: Any) -> Findings | UserError:
-        # Handed over, not raised: an exception that crosses processes loses its message in a traceback.
-        try:
-            return examine(self.entries(piece))
-        except UserError as error:
-            return error
-
-
-def _of_source(source: ImageSource, indices: NDArray[np.int64]) -> Iterator[Entry]:
-    for index in indices.tolist():
-        name = source.describe(index)
-        now_reading(name)
-        try:
-            yield Record(name, source.encoded(index))
-        except UnreadableImage as failure:
-            yield failure
-
-
-def _parcels(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    parcel: list[Entry] = []
-    weight = 0
-    for entry in entries:
-        parcel.append(entry)
-        weight += entry.bytes_in_memory if isinstance(entry, Record) else 0
-        if len(parcel) == _AT_ONCE or weight > _BYTES_AT_ONCE:
-            yield parcel
-            parcel, weight = [], 0
-    if parcel:
-        yield parcel
-
-
-def _examined(entries: Callable[[Any], Iterable[Entry]], work: Iterable[Any], workers: int) -> Iterator[Findings]:
-    """Findings in the order of the work, which is drawn from the iterator as workers become free."""
-    board = new_board(max(1, workers))
-    loader: DataLoader[Findings | UserError] = DataLoader(
-        _Examining(entries),
-        batch_size=None,
-        sampler=work,
-        num_workers=workers,
-        worker_init_fn=partial(begin_worker, board),
-        generator=torch.Generator(),  # else it would draw a seed, that no worker needs, from the global one
-    )
-    try:
-        for findings in loader:
-            if isinstance(findings, UserError):
-                raise findings
-            yield findings
-    except RuntimeError as error:
-        explanation = explained(error, board)
-        if explanation is None:
-            raise
-        raise UserError(explanation) from error
-
-
-def _total(parts: Iterable[Findings], advance: Advance) -> Findings:
-    total = Findings()
-    rows = [total.rows]
-    for part in parts:
-        rows.append(part.rows)
-        total.broken += part.broken
-        total.formats += part.formats
-        total.modes += part.modes
-        total.bytes += part.bytes
-        total.turned += part.turned
-        total.animated += part.animated
-        total.colourless += part.colourless
-        advance(len(part.rows))
-    total.rows = np.concatenate(rows)
-    return total

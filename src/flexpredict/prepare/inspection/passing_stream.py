@@ -1,74 +1,50 @@
-"""What is kept of a stream while it passes by: all names, in a file, and a few of its images."""
+"""What is kept of a stream while it is read once: all names, in a file, and a few of its images."""
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import IO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.encoded_images import EncodedImages
-from flexpredict.data.sources.listing import digest
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.record_source import RecordSource
+from flexpredict.data.sources.streams import Entry, ImageStream, Record, all_entries
 
 _MOST_KEPT = 48
 
 
-@dataclass(eq=False, kw_only=True)
-class KeptImages(EncodedImages):
-    """A few images in memory, as a source."""
-
-    records: list[Record] = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def describe(self, index: int) -> str:
-        return self.records[index].name
-
-    def encoded(self, index: int) -> Encoded:
-        return self.records[index].encoded
-
-    def fingerprint(self) -> str:
-        return digest([record.name for record in self.records])
-
-
 @dataclass(eq=False)
 class PassingStream:
-    """The first `most` images of a stream, piece after piece. To be gone through once."""
+    """The first `most` images of a stream, to be iterated over once."""
 
     stream: ImageStream
     most: int | None
-    names_file: IO[str]  # A million names would fill memory; those of duplicates are looked up in the end.
+    names_file: IO[str]  # A million names would fill memory; those of duplicates are looked up at the end.
     _kept: dict[int, Record] = field(default_factory=dict, init=False)
 
-    def __iter__(self) -> Iterator[Record | UnreadableImage]:
+    def __iter__(self) -> Iterator[Entry]:
         every = 1
-        pieces = (self.stream.records(piece) for piece in range(self.stream.pieces))
-        for row, entry in enumerate(itertools.islice(itertools.chain.from_iterable(pieces), self.most)):
-            self.names_file.write(json.dumps(entry.name) + "\n")
-            if row % every == 0 and isinstance(entry, Record):
-                self._kept[row] = entry
-                # How long the stream is shows only at its end: so keep ever fewer, evenly spaced all the time.
+        for row, found in islice(all_entries(self.stream), self.most):
+            self.names_file.write(json.dumps(found.name) + "\n")
+            if row % every == 0 and isinstance(found, Record):
+                self._kept[row] = found
+                # The length of the stream is known only at its end: so keep fewer and fewer, always evenly spaced.
                 if len(self._kept) > _MOST_KEPT:
                     every *= 2
                     self._kept = {row: record for row, record in self._kept.items() if row % every == 0}
-            yield entry
+            yield row, found
 
-    def kept(self, readable: NDArray[np.bool_]) -> KeptImages:
-        """The images that were kept. readable: which of all that passed by turned out to be so."""
+    def kept(self, readable: NDArray[np.bool_]) -> RecordSource:
+        """The images that were kept. readable: which of all images could be read."""
         records = [record for row, record in self._kept.items() if readable[row]]
-        labels = [-1 if record.label is None else record.label for record in records]
-        return KeptImages(
-            name=self.stream.name, classes=self.stream.classes, labels=torch.tensor(labels), records=records
-        )
+        labels = torch.tensor([-1 if record.label is None else record.label for record in records])
+        return RecordSource(name=self.stream.name, classes=self.stream.classes, labels=labels, records=records)
 
     def names(self, rows: Iterable[int]) -> dict[int, str]:
-        """What the images of these rows are called."""
+        """The names of the images of these rows."""
         wanted = set(rows)
         self.names_file.seek(0)
         return {row: json.loads(line) for row, line in enumerate(self.names_file) if row in wanted}

@@ -1,4 +1,4 @@
-"""The folder that shards are packed into: empty, begun, or finished, and never somebody else's."""
+"""The folder that shards are packed into: empty, begun or finished. Any other folder is refused."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from flexpredict.same_settings import read_settings, require_same_settings
 
 
 class PackingFolder:
-    """Where the shards go, and what an earlier run has left there."""
+    """Where the shards go, and what an interrupted run has left there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,33 +22,35 @@ class PackingFolder:
         return self.path / f"shard-{number:06d}.tar"
 
     def require_ours(self) -> None:
-        """Nothing there, or the beginning of such a set."""
+        """Refuse a file, and a folder that holds anything but packed shards."""
         if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path} is a file. Name a folder for the shards that does not exist yet.")
-        manifest = Manifest.load(self.path)
-        if manifest is not None:
-            self._tidy()
-            raise UserError(
-                f"{self.path} is complete: {manifest.images:,} images of {manifest.source} in"
-                f" {len(manifest.shards):,} shard(s). Use it as it is; to pack other images, name another folder."
-            )
-        if self.settings.is_file() or not self.path.is_dir():
+            raise UserError(f"out={self.path} is a file. Name a folder for the shards that does not exist yet.")
+        if not self.path.is_dir() or self.settings.is_file() or Manifest.load(self.path) is not None:
             return
         # A run that was killed early may have left the settings under their temporary name.
-        strangers = [entry for entry in self.path.iterdir() if not entry.name.startswith(f".{PACKING_SETTINGS}.")]
-        if strangers:
+        others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(f".{PACKING_SETTINGS}.")]
+        if others:
             raise UserError(
-                f"{self.path} is not empty ({min(strangers).name} is there) and was not begun by `flexpredict pack`."
+                f"out={self.path} is not empty ({min(others)} is there) and was not begun by `flexpredict pack`."
                 " Name a folder that is empty or does not exist yet."
             )
 
+    def finished(self, settings: dict[str, Any]) -> Manifest | None:
+        """The manifest, if everything is packed. Refuses other settings than those of the manifest."""
+        manifest = Manifest.load(self.path)
+        if manifest is not None:
+            remedy = "Use it as it is, or name another folder for these settings."
+            require_same_settings(self.path, manifest.settings, settings, remedy)
+            self._tidy()
+        return manifest
+
     def begin(self, settings: dict[str, Any]) -> None:
-        """Note how the shards are made; or make sure that those there were made in the same way."""
+        """Record the settings; or make sure that the shards that are there were made with the same."""
         if not self.settings.is_file():
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UserError(f"Cannot make the folder {self.path}: {error.strerror}. Name another.") from error
+                raise UserError(f"Cannot make the folder out={self.path}: {error.strerror}. Name another.") from error
             write_text_atomically(self.settings, json.dumps(settings, indent=1) + "\n")
             return
         again = f"delete {self.path} to begin again."
@@ -63,7 +65,7 @@ class PackingFolder:
         return {number: record for number, record in records if record is not None}
 
     def finish(self, manifest: Manifest) -> None:
-        """From here on the manifest says it all."""
+        """Write the manifest, which replaces the records of the shards."""
         manifest.save(self.path)
         self._tidy()
 

@@ -57,7 +57,7 @@ class ShardRecord:
 def pack_image(index: int, encoded: Encoded, name: str, label: int | None, size: int, quality: int) -> PackedImage:
     """Shrunk to a shorter side of `size` (never enlarged), 8-bit RGB, upright, as a JPEG.
 
-    A file that is such a JPEG already (or a greyscale one) is copied byte for byte, so that nothing is lost twice.
+    A file that is such a JPEG already (or a grayscale one) is copied byte for byte, so that nothing is lost twice.
     Raises UnreadableImage.
     """
     facts = image_facts(encoded, name)

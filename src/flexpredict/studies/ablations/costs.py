@@ -113,8 +113,8 @@ def _short(plan: Plan) -> dict[str, Any]:
     """A few steps of a plan, as plain values."""
     few = dataclasses.replace(
         plan.recipe,
-        epochs=_TRIED_STEPS * plan.batch_size / plan.samples,
-        optimizer=dataclasses.replace(plan.recipe.optimizer, warmup_epochs=None, hold_from_epoch=None),
+        epochs=_TRIED_STEPS * plan.recipe.batch_size / plan.samples,
+        optimizer=dataclasses.replace(plan.recipe.optimizer, warmup_epochs=0.0, hold_from_epoch=None),
         checkpoint_every=1_000_000,
         keep_every=None,
         log_every=1,

@@ -20,15 +20,18 @@ from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_op
 from flexpredict.data.scenes.scenes import counts_and_distances, nearest_bins
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
-from flexpredict.encoders.frozen import FrozenEncoder, open_encoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.location import evaluate_location
-from flexpredict.evaluation.probe import Probing, probe
-from flexpredict.evaluation.results import write_result
-from flexpredict.features.extraction import Extraction
+from flexpredict.evaluation.location.evaluation import measure_location
+from flexpredict.evaluation.probing import run_probe
+from flexpredict.evaluation.result_files import write_result
+from flexpredict.features.workspace import Workspace
 from flexpredict.files import write_text_atomically
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.extraction import Extraction
+from flexpredict.settings.probing import Probing
 
 NORMS = {"A_norm": "‖A‖", "mask_token_norm": "‖m̃‖"}
 LOCATION = {
@@ -60,7 +63,7 @@ class Measuring:
     scene_tasks: bool = False
 
     def probing(self) -> Probing:
-        return Probing(labels=self.labels, subsets=self.subsets, neighbours=self.neighbors)
+        return Probing(labels=self.labels, subsets=self.subsets, neighbors=self.neighbors)
 
     def described(self, train: ImageSource, test: ImageSource) -> dict[str, Any]:
         """All that numbers depend on besides the encoder, as JSON has it."""
@@ -77,12 +80,13 @@ def measure(folder: Path, train: ImageSource, test: ImageSource, how: Measuring,
     numbers: dict[str, float] = {}
     quiet = Console(quiet=True)
     with _features_beside(folder):
-        probed = probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
+        probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
         write_result(probed, folder / "probe.json")
         numbers |= probed.numbers
         if how.scene_tasks:
             numbers |= {task: _scene_task(encoder, train, test, task, fabric) for task in TASKS}
-        located = evaluate_location(encoder, train, test, shifts=1, images=how.images, fabric=fabric, console=quiet)
+        space = Workspace(encoder, fabric, quiet)
+        located = measure_location(space, train, test, Extraction(), shifts=1, images=how.images)
         write_result(located, folder / "location.json")
     numbers |= {shown: located.numbers[name] for name, shown in LOCATION.items() if name in located.numbers}
     kept = {"encoder": _digest(folder), "asked": how.described(train, test), "numbers": numbers}
@@ -109,11 +113,11 @@ def norms(folder: Path) -> dict[str, float]:
     raise UserError(f"{path} tells no norms: the run logged nothing. Delete {folder} and run again.")
 
 
-def _scene_task(encoder: FrozenEncoder, train: ImageSource, test: ImageSource, task: str, fabric: Fabric) -> float:
+def _scene_task(encoder: ImageEncoder, train: ImageSource, test: ImageSource, task: str, fabric: Fabric) -> float:
     """Accuracy of a linear probe. The images are those of the classes, so their features are there already."""
     sources = (_labelled(train, task), _labelled(test, task))
-    once = Probing(labels=(1.0,), neighbours=0)
-    return probe(encoder, *sources, Extraction(), once, fabric=fabric).numbers["linear, 100 % labels"]
+    once = Probing(labels=(1.0,), neighbors=0)
+    return run_probe(encoder, *sources, Extraction(), once, fabric=fabric).numbers["linear, 100 % labels"]
 
 
 def _labelled(scenes: ImageSource, task: str) -> ArraySource:

@@ -12,7 +12,7 @@ from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.parts import Part, named_part
 from flexpredict.errors import UserError
-from flexpredict.evaluation.probe import checked
+from flexpredict.evaluation.probing import check_probe
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.measuring import Measuring, measured
@@ -118,7 +118,7 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
     probes = any(study.probes for study in studies)
     test = open_source(test_data) if probes and test_data is not None else None
     if test is not None:
-        checked(train, test, asked.measuring.probing())
+        check_probe(train, test, asked.measuring.probing())
     runs = Runs(base, train, asked.out)
     possible: list[Study] = []
     by_arm: dict[tuple[str, str], list[ArmRun]] = {}

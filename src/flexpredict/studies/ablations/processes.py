@@ -95,7 +95,7 @@ def begin(task: Task, slot: int, at_a_time: int) -> "subprocess.Popen[bytes]":
     path = replace(task, begun=time.time()).save()
     with task.log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "flexpredict.cli", "ablate", f"--task={path}"],
+            [sys.executable, "-m", "flexpredict.commands.ablate_task", str(path)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,120 @@
+"""Worker processes that read images: their results in order, and the image that a worker was reading when it died."""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from flexpredict.errors import UserError
+
+Result = TypeVar("Result")
+
+# The memory that workers share with the main process has a line for each: its process id, and a name that ends in 0.
+_PID = slice(0, 8)
+_LONGEST_NAME = 1024
+_SECONDS_TO_SAVE = 60
+
+_name_in_shared_memory: NDArray[np.uint8] | None = None
+
+
+class WorkerResults(Iterator[Result], Generic[Result]):
+    """What worker processes compute, in order; without workers, this process computes it."""
+
+    def __init__(
+        self, dataset: "Dataset[Result | UserError]", work: Iterable[Any] | None, workers: int, remedy: str = ""
+    ) -> None:
+        """
+        Args:
+            dataset: computes a result from a piece of work; or an IterableDataset, which needs no work.
+            work: the pieces, which are taken from here as workers become free.
+            workers: number of processes.
+            remedy: what to do after a worker has died, for the message.
+        """
+        self._lines = torch.zeros(workers, _PID.stop + _LONGEST_NAME, dtype=torch.uint8).share_memory_()
+        self._remedy = remedy
+        self._loader = iter(
+            DataLoader(
+                dataset,
+                batch_size=None,
+                sampler=work,
+                num_workers=workers,
+                pin_memory=torch.cuda.is_available(),
+                worker_init_fn=partial(_begin_worker, self._lines),
+                # Seeds the workers, which need no seed; without it, the global generator would be used.
+                generator=torch.Generator(),
+            )
+        )
+
+    def __next__(self) -> Result:
+        with self.deaths_explained():
+            result = next(self._loader)
+        if isinstance(result, UserError):
+            raise result
+        return result  # type: ignore[no-any-return]
+
+    @contextmanager
+    def deaths_explained(self) -> Iterator[None]:
+        """Says which image a worker was reading when it died. A signal handler may raise that error anywhere."""
+        try:
+            yield
+        except RuntimeError as error:
+            died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
+            if died is None:
+                raise
+            signalled = re.search(r"killed by signal: (.+?)\.", str(error))
+            image = self._image_of(int(died.group(1)))
+            raise UserError(
+                f"A process that reads images died{f' ({signalled.group(1)})' if signalled else ''} "
+                + (f"while it was reading {image}. " if image else "between two images. ")
+                + "Either that file makes a decoder crash: move it away; or memory ran out: use fewer workers."
+                + (f" {self._remedy}" if self._remedy else "")
+            ) from error
+
+    def _image_of(self, pid: int) -> str:
+        for line in self._lines.numpy():
+            if int.from_bytes(bytes(line[_PID]), "little") == pid:
+                return os.fsdecode(bytes(line[_PID.stop :]).partition(b"\0")[0])
+        return ""
+
+
+class Computed(Dataset[Result | UserError], Generic[Result]):
+    """What a function returns for each piece of work."""
+
+    def __init__(self, function: Callable[[Any], Result]) -> None:
+        self._function = function
+
+    def __getitem__(self, work: Any) -> Result | UserError:
+        # Handed over, not raised: an exception that crosses processes loses its message in a traceback.
+        try:
+            return self._function(work)
+        except UserError as error:
+            return error
+
+
+def set_current_image(name: str) -> None:
+    """To be called before each image is read, and with an empty name after the last. Does nothing without workers."""
+    if _name_in_shared_memory is not None:
+        text = os.fsencode(name)[: _LONGEST_NAME - 1] + b"\0"
+        _name_in_shared_memory[: len(text)] = np.frombuffer(text, np.uint8)
+
+
+def _begin_worker(lines: Tensor, worker: int) -> None:
+    # Ctrl-C reaches workers as well, and each would print a traceback: the main process ends them.
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    # A cluster sends SIGTERM to every process, but the main one needs batches until it has saved. Python also ends
+    # child processes by SIGTERM, and then waits for them. So it is obeyed, but later.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_SECONDS_TO_SAVE))
+    global _name_in_shared_memory  # noqa: PLW0603 (a process is one worker)
+    line = lines[worker].numpy()
+    line[_PID] = np.frombuffer(os.getpid().to_bytes(8, "little"), np.uint8)
+    _name_in_shared_memory = line[_PID.stop :]

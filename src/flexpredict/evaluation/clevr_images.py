@@ -1,0 +1,93 @@
+"""Images of CLEVR with VTAB's labels: how many objects there are, and how far away the nearest is."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flexpredict.data.scenes.options import SceneOptions, read_options
+from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
+from flexpredict.data.sources.folders import FolderSource
+from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.listing import NamesBuilder
+from flexpredict.errors import UserError
+
+ClevrTask = Literal["count", "dist"]
+TASKS: tuple[ClevrTask, ...] = ("count", "dist")
+
+# Depth of the nearest object, in the scene file's `pixel_coords`: six bins, each with its upper edge.
+_DEPTHS = np.array([8.0, 8.5, 9.0, 9.5, 10.0], np.float32)
+_DIST_CLASSES = ("to 8.0", "8.0 to 8.5", "8.5 to 9.0", "9.0 to 9.5", "9.5 to 10.0", "beyond 10.0")
+_SCENES = 5000
+
+
+def clevr_source(data: str, split: Literal["train", "test"], task: ClevrTask) -> ImageSource:
+    """Images and labels of CLEVR_v1.0 (its val split stands for test), or of the built-in scenes."""
+    if data == "scenes" or data.startswith("scenes:"):
+        return _scenes(data, split, task)
+    folder, name = Path(data).expanduser(), "train" if split == "train" else "val"
+    path = folder / "scenes" / f"CLEVR_{name}_scenes.json"
+    images = folder / "images" / name
+    for needed in (path, images):
+        if not needed.exists():
+            raise UserError(f"{folder} is not CLEVR's folder: there is no {needed}. Give the unpacked CLEVR_v1.0.")
+    try:
+        scenes: list[dict[str, Any]] = json.loads(path.read_bytes())["scenes"]
+        label_of = {scene["image_filename"]: _label(scene, task) for scene in scenes}
+        missing = [file for file in label_of if not (images / file).is_file()]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise UserError(
+            f"{path} is not a complete file of CLEVR scenes ({type(error).__name__}: {error}). Each scene needs its "
+            "image_filename and objects with pixel_coords, the third of which is the depth."
+        ) from error
+    if missing:
+        raise UserError(
+            f"{path} names {len(missing)} images that are not in {images}, for example {missing[0]}. Unpack all of "
+            "CLEVR_v1.0."
+        )
+    names, labels = NamesBuilder(), []
+    for file in sorted(label_of):
+        names.append(file.encode())
+        labels.append(label_of[file])
+    if not labels:
+        raise UserError(f"{path} has no scenes.")
+    source = FolderSource(name=str(images), names=names.build())
+    source.classes, source.labels = _numbered(labels, task)
+    return source
+
+
+def _label(scene: dict[str, Any], task: ClevrTask) -> int:
+    objects = scene["objects"]
+    if task == "count":
+        return len(objects)
+    return depth_bin([float(thing["pixel_coords"][2]) for thing in objects])
+
+
+def depth_bin(depths: Sequence[float]) -> int:
+    """VTAB's bin of the nearest object, in float32 like theirs; a depth on an edge belongs to the nearer bin."""
+    return int(np.searchsorted(_DEPTHS, np.float32(min(depths)), side="left"))
+
+
+def _numbered(labels: list[int], task: ClevrTask) -> tuple[tuple[str, ...], Tensor]:
+    if task == "dist":
+        return _DIST_CLASSES, torch.tensor(labels)
+    # Classes have names, because a number may occur in one split and not in the other.
+    counts, numbers = torch.unique(torch.tensor(labels), return_inverse=True)
+    return tuple(f"{count} objects" for count in counts.tolist()), numbers
+
+
+def _scenes(data: str, split: Literal["train", "test"], task: ClevrTask) -> ArraySource:
+    """scenes, or scenes:3000,size=64,where=0.5: that many for training, and a fifth for testing."""
+    asked = read_options(data, SceneOptions(count=_SCENES), ("count", "size", "where"))
+    number = asked.count if split == "train" else max(1, asked.count // 5)
+    drawn = draw_scenes(np.arange(number), size=asked.size, split=split, where=asked.where)
+    labels = drawn.counts if task == "count" else nearest_bins(drawn.nearest)
+    if task == "dist":
+        classes, numbers = tuple(f"bin {number}" for number in range(len(_DIST_CLASSES))), torch.from_numpy(labels)
+    else:
+        classes, numbers = _numbered(labels.tolist(), task)
+    return ArraySource(f"{data} ({split})", torch.from_numpy(drawn.images), classes, numbers)

@@ -1,0 +1,122 @@
+"""Segments the objects of every video, except those done before, and scores the masks."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.davis import overlay
+from flexpredict.evaluation.davis.following import check_encoder, encoded_size, followed_masks
+from flexpredict.evaluation.davis.index_masks import Mask, write_mask
+from flexpredict.evaluation.davis.predictions import read_prediction
+from flexpredict.evaluation.davis.propagation import Propagation
+from flexpredict.evaluation.davis.scoring import USUAL_SPLIT, DavisResult, score_videos
+from flexpredict.evaluation.davis.tree import open_videos
+from flexpredict.evaluation.davis.videos import Video
+from flexpredict.features.workspace import Workspace
+from flexpredict.files import write_folder_atomically, write_text_atomically
+from flexpredict.progress import Counting
+from flexpredict.same_settings import read_settings, require_same_settings
+
+_USUAL_HEIGHT = 480
+_FILM_SIDE = 240  # at most, of the shorter side
+
+
+def segment_videos(
+    space: Workspace,
+    data: str,
+    out: Path,
+    how: Propagation,
+    *,
+    split: str = "val",
+    year: str = "2017",
+    height: int = _USUAL_HEIGHT,
+    overlays: str = "gif",
+) -> DavisResult:
+    """Follow the objects of every sequence with features of the last layer; see `evaluate_davis`."""
+    overlay.check_format(overlays)
+    if height < 1:
+        raise UserError(f"height={height} is too small. Give the shorter side of the frames in pixels, like 480.")
+    videos = open_videos(data, split, year)
+    encoder = space.encoder.to(space.fabric.device).eval()
+    check_encoder(encoder, encoded_size(videos[0].size, height, encoder.patch_size))
+    settings = {
+        "encoder": encoder.name,
+        "fingerprint": encoder.fingerprint(),
+        "layers": 1,
+        **asdict(how),
+        "height": height,
+        "patch_size": list(encoder.patch_size),
+        "data": data,
+        "split": split,
+        "year": year,
+    }
+    _record_settings(out, settings)
+
+    folders = {video.name: out / "masks" / video.name for video in videos}
+    to_do = [video for video in videos if not _is_done(video, folders[video.name])]
+    total, left = (sum(len(video.frames) for video in some) for some in (videos, to_do))
+    with Counting(space.console, "following objects", "frames", total, total - left) as counting:
+        for video in to_do:
+            masks = []
+            for mask in followed_masks(encoder, video, height, how):
+                masks.append(mask)
+                counting.add(1, video.name)
+            _write_masks(video, masks, folders[video.name])
+    if overlays != "none":
+        films = {out / "overlays" / f"{video.name}.{overlays}": video for video in videos}
+        _write_films(films, folders, space.console)
+    usual = {**asdict(Propagation()), "height": _USUAL_HEIGHT, **USUAL_SPLIT}
+    return score_videos(encoder.what, data, settings, usual, videos, out / "masks", out, space.console)
+
+
+def _record_settings(out: Path, settings: dict[str, Any]) -> None:
+    """Masks of different settings are never mixed in one folder."""
+    path = out / "settings.json"
+    if path.is_file():
+        remedy = "Choose another out, or delete that folder."
+        require_same_settings(out, read_settings(path, remedy), settings, remedy)
+        return
+    if (out / "masks").exists():
+        raise UserError(
+            f"{out / 'masks'} exists, but not {path}, which tells how masks were made. Choose another out."
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, json.dumps(settings, indent=2) + "\n")
+
+
+def _is_done(video: Video, folder: Path) -> bool:
+    return all((folder / f"{name}.png").is_file() for name in video.frame_names)
+
+
+def _write_masks(video: Video, masks: Sequence[Mask], folder: Path) -> None:
+    def write(temporary: Path) -> None:
+        for name, mask in zip(video.frame_names, masks, strict=True):
+            write_mask(mask, temporary / f"{name}.png")
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_folder_atomically(folder, write)
+
+
+def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], console: Console) -> None:
+    """Those that do not exist yet."""
+    missing = {path: video for path, video in films.items() if not path.is_file()}
+    total = sum(len(video.frames) for video in missing.values())
+    with Counting(console, "writing overlays", "frames", total) as counting:
+        for path, video in missing.items():
+            scale = min(1.0, _FILM_SIDE / min(video.size))
+            size = height, width = round(video.size[0] * scale), round(video.size[1] * scale)
+            numbers = range(len(video.frames))
+            frames = (video.frame(number, size).permute(1, 2, 0).numpy() for number in numbers)
+            masks = (
+                np.array(Image.fromarray(mask).resize((width, height), Image.Resampling.NEAREST))
+                for mask in read_prediction(folders[video.name], video, numbers)
+            )
+            overlay.write_film(frames, masks, path)
+            counting.add(len(video.frames), video.name)

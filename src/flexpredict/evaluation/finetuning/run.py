@@ -1,0 +1,159 @@
+"""A run of fine-tuning: from labeled images to a trained classifier and its accuracy."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Column, Table
+
+from flexpredict.data.sources.identity import identity
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.evaluation.finetuning.classification import Classified, classify
+from flexpredict.evaluation.finetuning.classifier import Classifier, save_classifier
+from flexpredict.evaluation.finetuning.layer_decay import layered_groups
+from flexpredict.evaluation.finetuning.loop import train as run_loop
+from flexpredict.evaluation.finetuning.plan import FinetunePlan, make_plan
+from flexpredict.evaluation.labeled_images import LabeledImages, choose, hold_out, numbered_alike, with_labels
+from flexpredict.evaluation.result_files import write_result
+from flexpredict.evaluation.results import Result
+from flexpredict.features.workspace import Workspace
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
+from flexpredict.showing import say
+from flexpredict.training.engine import on_first_rank
+from flexpredict.training.progress import TrainingProgress
+
+
+def run_finetuning(
+    space: Workspace,
+    train: ImageSource,
+    test: ImageSource,
+    folder: RunFolder,
+    settings: Finetuning,
+    precision: str,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Result | None:
+    """Train the encoder of `space`, in place, and a linear head on `train`; measure on `test`.
+
+    Returns None if a signal interrupted the training: everything is saved then, and `resume` goes on.
+    """
+    encoder, fabric, console = space.encoder, space.fabric, space.console
+    labeled = with_labels(train, "training")
+    test_images = numbered_alike(with_labels(test, "test"), labeled)
+    chosen = choose(labeled, settings.image_list, settings.fraction, settings.seed)
+    train_images, held_out = hold_out(chosen, settings.held_out, settings.seed)
+    plan = make_plan(settings, precision, encoder, len(train_images), fabric.device, fabric.world_size)
+    facts = {
+        "encoder": encoder.name,
+        "fingerprint": encoder.fingerprint(),
+        "train": train.name,
+        "test": test.name,
+        "train_images": len(train_images),
+        "list_of_train_images": identity(train_images.source)["list_of_images"],
+        "test_images": len(test_images),
+        "classes": len(labeled.classes),
+    }
+    # Some published weights are stored in half precision, which is too coarse for small steps.
+    encoder.float().to(fabric.device)
+    model = Classifier(encoder, labeled.classes, plan.pooling, plan.image_size, plan.drop_path, settings.seed)
+    model.to(fabric.device).eval()
+    groups = layered_groups(model, encoder.depth, settings.layer_decay, encoder.what)
+    on_first_rank(fabric, lambda: _prepare(folder, {**facts, **plan.describe()}, resume, overwrite))
+    _announce(space, plan, model, train_images, held_out, test_images, folder, resume)
+
+    with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
+        steps = run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
+    if steps < plan.steps:
+        say(console, f"Stopped at step {steps} of {plan.steps}; everything is saved. Resume the run to go on.")
+        return None
+
+    share = plan.batch_size // fabric.world_size
+    classified = classify(fabric, model, test_images, plan.image_size, share, plan.workers, console)
+    result = _result(plan, space, test, facts, classified)
+    if fabric.is_global_zero:
+        save_classifier(folder.path / "model.safetensors", model)
+        write_result(result, folder.path / "result.json")
+        result.files += [folder.path / "result.json", folder.path / "model.safetensors"]
+    return result
+
+
+def resumed(settings: Finetuning, folder: RunFolder) -> Finetuning:
+    """Settings that are left open take the values of the run that is resumed, perhaps begun on another machine."""
+    saved = folder.load_config()
+    left_open = [name for name, value in vars(settings).items() if value is None and name not in FREE_ON_RESUME]
+    return replace(settings, **{name: saved[name] for name in left_open if name in saved})
+
+
+def _prepare(folder: RunFolder, config: dict[str, Any], resume: bool, overwrite: bool) -> None:
+    if resume:
+        folder.refuse_changes(config, FREE_ON_RESUME)
+    else:
+        folder.create(overwrite)
+        folder.save_config(config)
+    folder.save_environment()
+
+
+def _announce(
+    space: Workspace,
+    plan: FinetunePlan,
+    model: Classifier,
+    train: LabeledImages,
+    held_out: LabeledImages | None,
+    test: LabeledImages,
+    folder: RunFolder,
+    resume: bool,
+) -> None:
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad) / 1e6
+    aside = f", {len(held_out):,} more held out" if held_out is not None else ""
+    devices = f" on {space.fabric.world_size} devices" if space.fabric.world_size > 1 else ""
+    rows = {
+        "encoder": f"{model.encoder.what}, {parameters:.1f} M parameters trained",
+        "train": f"{train.source.name}: {len(train):,} images{aside}, {len(train.classes):,} classes",
+        "test": f"{test.source.name}: {len(test):,} images",
+        "images": f"{plan.image_size[0]}x{plan.image_size[1]}, {plan.pooling} pooling",
+        "batch": f"{plan.batch_size}{devices}, {plan.precision}",
+        "length": f"{plan.settings.epochs:g} epochs, {plan.steps:,} steps",
+        "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
+        "layer decay": f"{plan.settings.layer_decay:g}",
+        "folder": f"{folder.path}{' (resumed)' if resume else ''}",
+    }
+    table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    space.console.print(table, highlight=False)
+
+
+def _result(
+    plan: FinetunePlan, space: Workspace, test: ImageSource, facts: dict[str, Any], classified: Classified
+) -> Result:
+    settings = plan.settings
+    task = "fine-tuning"
+    if settings.image_list is not None:
+        task += f" on {Path(settings.image_list).name}"
+    if settings.fraction < 1:
+        task += f" on {100 * settings.fraction:g} % of the labels"
+    size = f"{plan.image_size[0]}x{plan.image_size[1]}"
+    unreadable = classified.unreadable
+    return Result(
+        task=task,
+        encoder=space.encoder.what,
+        data=test.name,
+        numbers=classified.numbers(),
+        protocol={
+            **facts,
+            **plan.describe(),
+            "steps": plan.steps,
+            "settings": f"{size}, {settings.epochs:g} epochs of {plan.batch_size} at {plan.lr:.2g}",
+        },
+        details={"accuracy of classes": classified.of_classes(), "unreadable": unreadable},
+        title=f"Accuracy of {task} on {facts['test_images']:,} test images (%)",
+        warnings=[
+            f"{len(unreadable)} of {facts['test_images']} test images could not be read and are not counted; for "
+            f"example {unreadable[0]}."
+        ]
+        if unreadable
+        else [],
+    )

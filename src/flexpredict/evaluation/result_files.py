@@ -1,0 +1,136 @@
+"""Results on disk: a JSON file for each, and a CSV that compares encoders."""
+
+import csv
+import io
+import json
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+from lightning_fabric import Fabric
+
+from flexpredict.errors import UserError
+from flexpredict.evaluation.results import Result
+from flexpredict.files import write_text_atomically
+
+_FIRST_COLUMNS = ("encoder", "fingerprint", "date")
+_LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "transformers", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class ResultPlaces:
+    """Where results are to be written. Places that cannot be written to are refused at once, before any work.
+
+    Args:
+        out: a folder, or a .json file; None writes no JSON.
+        table: a CSV that compares encoders.
+    """
+
+    out: str | Path | None
+    table: str | Path | None
+
+    def __post_init__(self) -> None:
+        if self.out is not None and Path(self.out).is_file() and Path(self.out).suffix != ".json":
+            raise UserError(f"out={self.out} is a file. Name a folder, or a file that ends in .json.")
+        if self.table is not None:
+            read_table(Path(self.table))
+
+    def save(self, results: Sequence[Result], fabric: Fabric) -> None:
+        """Write a JSON file for each result, and add its numbers to the table; only the first process does."""
+        if not fabric.is_global_zero:
+            return
+        for result in results:
+            if self.out is not None:
+                path = _path(result, Path(self.out), alone=len(results) == 1)
+                write_result(result, path)
+                result.files.append(path)
+            if self.table is not None:
+                append_to_table(result, Path(self.table))
+                result.files.append(Path(self.table))
+
+
+def write_result(result: Result, path: Path) -> None:
+    """As JSON, with date, versions and command."""
+    installed = {distribution.name.lower() for distribution in metadata.distributions()}
+    versions = {name: metadata.version(name) for name in _LIBRARIES if name in installed}
+    written = {
+        **result.to_dict(),
+        "date": _now(),
+        "command": shlex.join(sys.argv),
+        "versions": {"python": platform.python_version(), **versions},
+    }
+    _write(path, json.dumps(written, indent=2, default=str) + "\n")
+
+
+def append_to_table(result: Result, table: Path) -> None:
+    """Add the numbers of a result to a CSV with one row for each encoder and one column for each number.
+
+    The row is found by the name of the encoder and the fingerprint of its weights. A number that is there already is
+    replaced. Settings other than the defaults make a column of their own.
+    """
+    rows = read_table(table)
+    fingerprint = str(result.protocol.get("fingerprint", ""))
+    same = [row for row in rows if (row["encoder"], row["fingerprint"]) == (result.encoder, fingerprint)]
+    row = same[0] if same else {"encoder": result.encoder, "fingerprint": fingerprint}
+    if not same:
+        rows.append(row)
+    row["date"] = _now()
+    what = ", ".join(filter(None, (result.task, result.data, result.protocol.get("settings"))))
+    for name, value in result.numbers.items():
+        row[f"{what}: {name}"] = f"{value:.2f}"
+    columns = list(dict.fromkeys([*_FIRST_COLUMNS, *(column for entry in rows for column in entry)]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    _write(table, text.getvalue())
+
+
+def read_table(table: Path) -> list[dict[str, str]]:
+    """The rows; none if there is no such file yet. Files of another kind are refused, never overwritten."""
+    if not table.exists():
+        return []
+    try:
+        with table.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows, columns = list(reader), reader.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{table} cannot be read as a table of results: {error}. Choose another table.") from error
+    lacking = [column for column in _FIRST_COLUMNS if column not in columns]
+    if lacking and (columns or table.stat().st_size):
+        raise UserError(
+            f"{table} is not a table of results (it lacks the column {lacking[0]}), so it is left as it is. Choose "
+            "another table."
+        )
+    if any(None in row or None in row.values() for row in rows):
+        raise UserError(f"{table} has rows of different lengths. Repair it, or choose another table.")
+    return rows
+
+
+def _path(result: Result, out: Path, alone: bool) -> Path:
+    """A file of its own for each task, data set, encoder and setting, so that no result overwrites another."""
+    data = "/".join(Path(result.data).parts[-2:])
+    which = "context" if result.encoder.startswith("context ") else ""
+    words = (result.task, data, result.protocol["encoder"], which, result.protocol["settings"])
+    name = "-".join(re.sub(r"[^\w.]+", "-", word).strip("-.") for word in words if word)
+    if out.suffix == ".json":
+        return out if alone else out.with_name(f"{out.stem}-{name}.json")
+    return out / f"{name}.json"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}. Choose another place.") from error
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,87 @@
+"""How features are made of images by a frozen encoder."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+
+from flexpredict.errors import UserError
+from flexpredict.settings.ranges import check_ranges, ranged
+from flexpredict.settings.recipe import Precision, parse_image_sizes
+
+Pooling: TypeAlias = Literal["mean", "class"]
+if TYPE_CHECKING:
+    SizeLike: TypeAlias = int | str | tuple[int, int]
+else:
+    SizeLike = int | str  # on the command line; from Python, a pair is a size too
+
+
+class DescribedEncoder(Protocol):
+    """What settings need to know about an encoder."""
+
+    image_size: tuple[int, int]
+
+    def fingerprint(self) -> str: ...
+
+    def pooling_in_words(self, pooling: Pooling | None) -> str: ...
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How features are made of images by a frozen encoder.
+
+    Args:
+        layers: number of last layers whose features are concatenated.
+        pooling: "mean" of the patches, or the "class" token (default: the encoder's own).
+        image_size: height and width (default: the size that the encoder was trained at).
+        batch_size: images encoded at a time.
+        precision: "32-true" or "bf16-mixed".
+        workers: processes that read images.
+    """
+
+    layers: int = ranged(1, least=1)
+    pooling: Pooling | None = None
+    image_size: tuple[int, int] | None = ranged(None, least=1)
+    batch_size: int = ranged(64, least=1)
+    precision: Precision = "32-true"
+    workers: int = ranged(0, least=0)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        for name, known in (("precision", get_args(Precision)), ("pooling", get_args(Pooling))):
+            if getattr(self, name) not in (None, *known):
+                raise UserError(f"{name}={getattr(self, name)} is not known. Use one of: {', '.join(known)}.")
+
+    def size_for(self, encoder: DescribedEncoder) -> tuple[int, int]:
+        """Height and width of the images that this encoder is given."""
+        return self.image_size or encoder.image_size
+
+    def describe(self, encoder: DescribedEncoder) -> dict[str, Any]:
+        """Everything that decides what the features are, as plain values."""
+        height, width = self.size_for(encoder)
+        return {
+            "fingerprint": encoder.fingerprint(),
+            "layers": self.layers,
+            "pooling": encoder.pooling_in_words(self.pooling),
+            "image_size": f"{height}x{width}",
+            "crop": "largest centered",
+            "precision": self.precision,
+        }
+
+    def settings(self, encoder: DescribedEncoder) -> str:
+        """Settings other than the defaults, in words: "last 4 layers, class pooling, 256x192"."""
+        height, width = size = self.size_for(encoder)
+        unusual = {
+            f"last {self.layers} layers": self.layers != 1,
+            f"{self.pooling} pooling": self.pooling not in (None, encoder.pooling_in_words(None)),
+            f"{height}x{width}": size != encoder.image_size,
+        }
+        return ", ".join(words for words, said in unusual.items() if said)
+
+
+def one_image_size(value: SizeLike | None) -> tuple[int, int] | None:
+    """224, "224", "256x192" (height x width) or a pair -> height and width."""
+    if value is None:
+        return None
+    sizes = parse_image_sizes("x".join(map(str, value)) if isinstance(value, tuple | list) else value)
+    if len(sizes) > 1:
+        raise UserError(f"image_size={value} names several sizes. Give one, such as 224 or 256x192.")
+    return sizes[0]

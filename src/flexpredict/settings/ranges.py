@@ -1,0 +1,55 @@
+"""Ranges of settings: declared beside their defaults, checked in one place before anything is done."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from flexpredict.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Which numbers a setting may have. Bounds that are None are not there."""
+
+    above: float | None = None
+    least: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        """Infinity and not-a-number are in no range."""
+        return (
+            abs(value) < float("inf")
+            and (self.above is None or value > self.above)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        words = {"above": "more than", "least": "at least", "most": "at most", "below": "less than"}
+        bounds = {name: getattr(self, name) for name in words}
+        return " and ".join(f"{words[name]} {bound:g}" for name, bound in bounds.items() if bound is not None)
+
+
+def ranged(default: Any, **bounds: float) -> Any:
+    """A field of a dataclass with a default and a `Range`: above=0, least=1, most=1, below=1."""
+    return dataclasses.field(default=default, metadata={"range": Range(**bounds)})
+
+
+def check_ranges(settings: Any, group: str = "") -> None:
+    """Refuse a dataclass of settings, or one nested in it, that has a value out of its range."""
+    for field in dataclasses.fields(settings):
+        name, value = f"{group}{field.name}", getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            check_ranges(value, f"{name}.")
+        allowed = field.metadata.get("range")
+        if allowed is not None and any(number not in allowed for number in _numbers(value)):
+            shown = list(value) if isinstance(value, tuple) else value
+            raise UserError(f"{name}={shown} is out of range: it must be {allowed}.")
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """A value left open has none; a pair has two."""
+    if value is not None:
+        yield from value if isinstance(value, (tuple, list)) else (value,)
