@@ -9,8 +9,8 @@ import torch.distributed
 from lightning_fabric import Fabric
 
 from flexpredict import pretraining
-from flexpredict.cores import prepare_threads
 from flexpredict.data.sources.opening import open_source
+from flexpredict.errors import UserError
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies.ablations.costs import Costs, seconds_a_step
 from flexpredict.studies.ablations.measuring import Measuring, measure
@@ -53,5 +53,7 @@ def carry_out(task: Task) -> int:
 
 
 if __name__ == "__main__":
-    prepare_threads()
-    sys.exit(run(Path(sys.argv[1])))
+    try:
+        sys.exit(run(Path(sys.argv[1])))
+    except UserError as error:
+        sys.exit(str(error))

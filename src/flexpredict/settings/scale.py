@@ -5,6 +5,7 @@ hundred thousand learns next to nothing by it. What a small run needs instead wa
 of CIFAR-10 and on the built-in scenes (studies/).
 """
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -46,6 +47,11 @@ def scale_of(recipe: Recipe, images: float) -> Scale:
     # Other methods have defaults of their own, and weights that are good already want the gentler ones.
     small = images < SMALL_RUN and recipe.method == "ijepa" and recipe.init_from is None
     return "small" if small else "published"
+
+
+def published_lr(batch_size: int) -> float:
+    """The paper's learning rate for a batch of another size."""
+    return max(8e-4 * math.sqrt(batch_size / 2048), 5e-4)
 
 
 def with_defaults(recipe: Recipe, scale: Scale, lr: float) -> Recipe:

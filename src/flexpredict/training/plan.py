@@ -21,7 +21,7 @@ from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe, SettledRecipe, parse_image_sizes
-from flexpredict.settings.scale import augmentation_of, scale_of, with_defaults
+from flexpredict.settings.scale import augmentation_of, published_lr, scale_of, with_defaults
 from flexpredict.training.schedules import cosine, warmup_cosine
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
@@ -181,9 +181,8 @@ def _with_defaults(recipe: Recipe, samples: int, on_gpu: bool, world_size: int) 
     if epochs is None:
         images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
         epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
-    published_lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4)
     recipe = dataclasses.replace(recipe, batch_size=batch_size, epochs=epochs)
-    return with_defaults(recipe, scale_of(recipe, epochs * samples), published_lr)
+    return with_defaults(recipe, scale_of(recipe, epochs * samples), published_lr(batch_size))
 
 
 def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:

@@ -97,9 +97,9 @@ def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
 
 def _open_part(uri: str, count: Count) -> ImageSource | ImageStream:
     name, part = split_part(uri)
-    opened = _open(name, count)
     if part is None:
-        return opened
+        return _open(name, count)
+    opened = _open_part(name, count)
     if is_stream(opened):
         raise UserError(f"{opened.name} is a stream, which cannot be divided. Leave {part} out, or pack it first.")
     return part_of(opened, part)

@@ -22,7 +22,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
     """Whether everything was carried out: not in a dry run, and not if someone stopped it."""
     console = console or _console()
     if torch.distributed.is_torchelastic_launched():
-        raise UserError("Start ablate without torchrun; each of its runs starts its own processes (--devices).")
+        raise UserError("Start ablate without torchrun; each of its runs starts the processes for its `devices`.")
     agenda = make_agenda(asked, console)
     pending = [work for work in agenda.work.values() if not work.done]
     _show_plan(console, agenda)
@@ -32,7 +32,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
             console.print("Stopped; nothing was started.", highlight=False)
             return False
         if dry_run:
-            console.print("A dry run: nothing was started. Leave --dry-run out to start.", highlight=False)
+            console.print("A dry run: nothing was started.", highlight=False)
             return False
         if pending and not _run_all(console, asked, agenda, pending, at_a_time, stop):
             console.print("Stopped; what is done is kept. The same command goes on.", highlight=False)
@@ -64,11 +64,11 @@ def _estimate(
     console: Console, asked: Ablation, agenda: Agenda, pending: list[Work], at_a_time: int, stop: Stop
 ) -> bool:
     with console.status("Trying out a few steps …"):
-        trial = _task(asked, agenda, pending[0])
-        costs = find_costs([work.run for work in agenda.work.values()], trial, stop)
+        runs = [work.run for work in pending]
+        costs = find_costs(runs, _task(asked, agenda, pending[0]), stop)
     if costs is None:
         return False
-    words = in_words([work.run for work in pending], costs, at_a_time)
+    words = in_words(runs, costs, at_a_time)
     console.print(f"{len(pending)} of {len(agenda.work)} runs to do: {words}", highlight=False)
     return True
 

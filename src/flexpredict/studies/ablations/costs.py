@@ -55,14 +55,13 @@ def seconds_a_step(metrics: Path, batch_size: int) -> float:
 def find_costs(runs: Sequence[ArmRun], task: Task, stop: Stop) -> dict[str, Costs] | None:
     """Of each arm of these runs; None if someone stopped it.
 
-    An arm that has a finished run costs what that did. All others are tried out together in one process, in a folder
-    that is thrown away; the first of them is measured too. task: what such a process must know.
+    An arm that has a finished run, of whatever seed, costs what that did. All others are tried out together in one
+    process, in a folder that is thrown away; the first of them is measured too. task: what such a process must know.
     """
-    known: dict[str, Costs] = {}
-    for run in runs:
-        if (costs := Costs.load(run.folder)) is not None:
-            known.setdefault(run.arm, costs)
-    unknown = list({run.arm: run for run in runs if run.arm not in known}.values())
+    arms = {run.arm: run for run in runs}
+    found = {arm: _costs_of_another_seed(run) for arm, run in arms.items()}
+    known = {arm: costs for arm, costs in found.items() if costs is not None}
+    unknown = [run for arm, run in arms.items() if arm not in known]
     if unknown:
         several = hardware(unknown[0].recipe)[1] > 1  # devices, whose processes start but once
         tried = _try_out(unknown[:1] if several else unknown, task, stop)
@@ -70,7 +69,7 @@ def find_costs(runs: Sequence[ArmRun], task: Task, stop: Stop) -> dict[str, Cost
             return None
         known |= tried
     usual = Costs(_median([one.step for one in known.values()]), _median([one.other for one in known.values()]))
-    return {run.arm: known.get(run.arm, usual) for run in runs}
+    return {arm: known.get(arm, usual) for arm in arms}
 
 
 def in_words(pending: Sequence[ArmRun], costs: dict[str, Costs], at_a_time: int) -> str:
@@ -86,6 +85,11 @@ def in_words(pending: Sequence[ArmRun], costs: dict[str, Costs], at_a_time: int)
         f"{steps:,} steps of {each} ms, and {duration(other / len(pending))} a run to start and to measure: about "
         f"{duration(seconds / at_a_time)}, {together}."
     )
+
+
+def _costs_of_another_seed(run: ArmRun) -> Costs | None:
+    folders = sorted(run.folder.parent.glob(f"{run.arm}-seed=*"))
+    return next((costs for folder in folders if (costs := Costs.load(folder)) is not None), None)
 
 
 def _median(values: list[float]) -> float:

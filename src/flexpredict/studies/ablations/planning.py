@@ -58,14 +58,7 @@ class Ablation:
         """Refuse what makes no sense, whatever the images are."""
         names_of(self.study)
         if self.base.data is None:
-            raise UserError("No data was named. Give --data a folder of images, or 'scenes' for the built-in ones.")
-        for name, value, least in (("jobs", self.jobs, 1), ("seeds", self.seeds, 1)):
-            if value is not None and value < least:
-                raise UserError(f"{name} is {value}; use at least {least}.")
-        if not 0 <= self.nice <= 19:
-            raise UserError(f"nice is {self.nice}; use 0 (as important as anything else) to 19 (least important).")
-        if not 0 < self.holdout < 1:
-            raise UserError(f"holdout is {self.holdout:g}; use a share between 0 and 1, such as 0.1.")
+            raise UserError("No data was named. Give `data` a folder of images, or 'scenes' for the built-in ones.")
 
 
 @dataclass(frozen=True)
@@ -214,5 +207,5 @@ def _refuse_positions(positions: Positions) -> None:
         if getattr(positions, name) != getattr(usual, name):
             raise UserError(
                 f"positions.{name}={getattr(positions, name)} is given, but the arms of this study have positions of "
-                "their own. Leave it out; --noise and --levels set noise levels."
+                "their own. Leave it out; `noise` and `levels` set noise levels."
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flexpredict.cores import cores
+from flexpredict.cores import cores, prepare_threads
 from flexpredict.errors import UserError
 from flexpredict.training.signals import Stop
 
@@ -125,6 +125,8 @@ def _share(slot: int, at_a_time: int) -> dict[str, str]:
     """An environment with this process's part of the cores and of the GPUs."""
     environment = dict(os.environ)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // at_a_time)))
+    environment.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as the command line does before it imports torch
+    prepare_threads(environment)
     count = torch.cuda.device_count()
     if at_a_time > 1 and count >= at_a_time and "CUDA_VISIBLE_DEVICES" not in environment:
         each = count // at_a_time

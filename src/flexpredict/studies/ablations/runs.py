@@ -85,12 +85,9 @@ class Runs:
         """
         plan = plan_of(changed(self.base, arm.fields), self.source)
         base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
-        differing = [
-            f"{key}={own[key]}"
-            for key in sorted(own)
-            if key != "seed" and own[key] is not None and own[key] != base.get(key)
-        ]
-        name = re.sub(r"[^\w.=,-]+", "_", "-".join(differing) or "as-given")
+        different = [key for key in sorted(own) if own[key] != base.get(key) and _tells(key, own[key])]
+        name = "-".join(f"{key}={own[key]}" for key in different) or "as-given"
+        name = re.sub(r"[^\w.=,-]+", "_", name)
         if len(name) > _LONGEST_NAME:
             name = f"{name[:_LONGEST_NAME]}-{digest([name])[:8]}"
         return [
@@ -108,6 +105,11 @@ class Runs:
             return self.source
         assert isinstance(self.source, ArraySource) and isinstance(run.recipe.data, str)
         return ArraySource(run.recipe.data, self.source.images, self.source.classes, self.source.labels)
+
+
+def _tells(key: str, value: Any) -> bool:
+    """Whether a difference belongs into the name: of two ways to give a noise level, one is always open."""
+    return key != "seed" and not (key.startswith("positions.") and value is None)
 
 
 def steps_done(folder: Path) -> int:

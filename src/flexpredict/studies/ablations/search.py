@@ -11,16 +11,16 @@ from typing import Any
 from flexpredict.errors import UserError
 from flexpredict.model.encoder import ModelFacts, model_facts
 from flexpredict.settings.masking import Masking
-from flexpredict.settings.optimizer import Optimizer
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
-from flexpredict.settings.targets import Targets
+from flexpredict.settings.scale import published_lr, with_defaults
 from flexpredict.studies.ablations.paper import SINCOS, stochastic
 from flexpredict.studies.ablations.study import Arm, Choices, Study
 
 _NOISE = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 4.0)
 _EMA = (0.996, 0.95, 0.98, 0.99, 0.998, 0.999)
 _LR = (5e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3)
+_MUON_LR = (0.02, 0.005, 0.01, 0.04)
 _GRIDS = (8, 4, 6, 12, 16)  # patches along a side
 _AS_GIVEN = Arm("as given", {})
 
@@ -32,13 +32,13 @@ def search_studies(recipe: Recipe, choices: Choices) -> dict[str, Callable[[], S
         "targets": lambda: _targets(recipe),
         "noise": lambda: _noise(recipe, levels or _NOISE),
         "ema": lambda: _ema(levels or _EMA),
-        "lr": lambda: _lr(levels or _LR),
-        "optimizer": lambda: _optimizer(recipe),
+        "lr": lambda: _lr(recipe, levels),
+        "optimizer": _optimizer,
         "masks": _masks,
         "predictor": lambda: _predictor(recipe),
         "augmentation": _augmentation,
         "grid": lambda: _grid(recipe, tuple(map(int, levels)) or _GRIDS),
-        "combined": _combined,
+        "combined": lambda: _combined(recipe),
     }
 
 
@@ -80,13 +80,14 @@ def _ema(momenta: tuple[float, ...]) -> Study:
     return Study("ema", "How fast should the target encoder follow?", (*rising, *held))
 
 
-def _lr(rates: tuple[float, ...]) -> Study:
-    return Study("lr", "Which learning rate?", tuple(Arm(f"{lr:g}", {"optimizer": {"lr": lr}}) for lr in rates))
+def _lr(recipe: Recipe, rates: tuple[float, ...]) -> Study:
+    arms = [Arm(f"AdamW {lr:g}", {"optimizer": {"lr": lr}}) for lr in rates or _LR]
+    if recipe.optimizer.kind == "muon":
+        arms += [Arm(f"Muon {lr:g}", {"optimizer": {"muon_lr": lr}}) for lr in (() if rates else _MUON_LR)]
+    return Study("lr", "Which learning rate?", tuple(arms))
 
 
-def _optimizer(recipe: Recipe) -> Study:
-    assert recipe.optimizer.lr
-
+def _optimizer() -> Study:
     def arm(name: str, **changes: Any) -> Arm:
         return Arm(name, {"optimizer": changes})
 
@@ -96,8 +97,7 @@ def _optimizer(recipe: Recipe) -> Study:
     arms = (
         _AS_GIVEN,
         arm("AdamW", kind="adamw"),
-        arm("Muon", kind="muon"),
-        arm("Muon, twice the learning rate", kind="muon", lr=2 * recipe.optimizer.lr),
+        *(arm(f"Muon {lr:g}", kind="muon", muon_lr=lr) for lr in _MUON_LR),
         arm("beta2 0.95", betas=(0.9, 0.95)),
         arm("beta2 0.999", betas=(0.9, 0.999)),
         *(decay(*ends) for ends in ((0.0, 0.0), (0.05, 0.05), (0.04, 0.1), (0.04, 0.4))),
@@ -154,30 +154,31 @@ def _grid(recipe: Recipe, sides: tuple[int, ...]) -> Study:
     if others or len(sides) < 2:
         raise UserError(
             f"image_size is {recipe.image_size}, which leaves the study grid fewer than two numbers of patches to "
-            "compare. Use one size, such as 64, or name several with --levels."
+            "compare. Use one size, such as 64, or name several as `levels`."
         )
     arms = (Arm(f"{side}x{side * width // height}", {"patch_size": height // side}) for side in sides)
     return Study("grid", "How many patches?", tuple(arms))
 
 
-def _combined() -> Study:
+def _combined(recipe: Recipe) -> Study:
     """Every lever set back to what was published, one at a time, and all together. What is as published drops out."""
-    adamw = dataclasses.asdict(Optimizer())
-    ema = {name: adamw.pop(name) for name in ("ema_momentum", "final_ema_momentum")}
-    rates = {name: adamw.pop(name) for name in ("lr", "start_lr", "final_lr", "warmup_epochs", "hold_from_epoch")}
+    assert recipe.batch_size and recipe.epochs
+    published = with_defaults(Recipe(), "published", published_lr(recipe.batch_size))
+    optimizer = {**dataclasses.asdict(published.optimizer), "warmup_epochs": recipe.epochs / 20}
+    ema = {name: optimizer.pop(name) for name in ("ema_momentum", "final_ema_momentum")}
+    rates = {name: optimizer.pop(name) for name in ("lr", "start_lr", "final_lr", "warmup_epochs", "hold_from_epoch")}
     masks = {name: value for name, value in dataclasses.asdict(Masking()).items() if name not in ("kind", "cell")}
-    targets = {**dataclasses.asdict(Targets()), "layers": 1}
     levers: dict[str, dict[str, Any]] = {
-        "targets": {"targets": targets},
+        "targets": {"targets": {**dataclasses.asdict(published.targets), "layers": 1}},
         "noise": stochastic(Positions(), 0.2),
         "EMA": {"optimizer": ema},
         "learning rate": {"optimizer": rates},
-        "optimizer": {"optimizer": adamw},
+        "optimizer": {"optimizer": optimizer},
         "masks": {"masking": masks},
         "augmentation": {"augmentation": "stop"},
     }
     together = {name: value for fields in levers.values() for name, value in fields.items()}
-    together["optimizer"] = {**ema, **rates, **adamw}
+    together["optimizer"] = {**ema, **rates, **optimizer}
     arms = (
         _AS_GIVEN,
         Arm("sin-cos", SINCOS),
