@@ -22,7 +22,7 @@ COMMANDS = {
         (
             "flexpredict pack FOLDER packed --size 256",
             "flexpredict pretrain packed",
-            "flexpredict pack --out packed --verify",
+            "flexpredict pack packed --verify",
         ),
         unnamed=("data", "out"),
     ),

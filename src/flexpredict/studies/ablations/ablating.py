@@ -22,7 +22,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
     """Whether everything was carried out: not in a dry run, and not if someone stopped it."""
     console = console or _console()
     if torch.distributed.is_torchelastic_launched():
-        raise UserError("Start ablate without torchrun; each of its runs starts its own processes (--devices).")
+        raise UserError("Start ablate without torchrun; each of its runs starts its own processes (`devices`).")
     agenda = make_agenda(asked, console)
     pending = [work for work in agenda.work.values() if not work.done]
     _show_plan(console, agenda)
@@ -32,7 +32,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
             console.print("Stopped; nothing was started.", highlight=False)
             return False
         if dry_run:
-            console.print("A dry run: nothing was started. Leave --dry-run out to start.", highlight=False)
+            console.print("A dry run: nothing was started. Leave dry_run out to start.", highlight=False)
             return False
         if pending and not _run_all(console, asked, agenda, pending, at_a_time, stop):
             console.print("Stopped; what is done is kept. The same command goes on.", highlight=False)

@@ -58,7 +58,7 @@ class Ablation:
         """Refuse what makes no sense, whatever the images are."""
         names_of(self.study)
         if self.base.data is None:
-            raise UserError("No data was named. Give --data a folder of images, or 'scenes' for the built-in ones.")
+            raise UserError("No data was named. Give `data`, a folder of images, or scenes for the built-in ones.")
         for name, value, least in (("jobs", self.jobs, 1), ("seeds", self.seeds, 1)):
             if value is not None and value < least:
                 raise UserError(f"{name} is {value}; use at least {least}.")
@@ -214,5 +214,5 @@ def _refuse_positions(positions: Positions) -> None:
         if getattr(positions, name) != getattr(usual, name):
             raise UserError(
                 f"positions.{name}={getattr(positions, name)} is given, but the arms of this study have positions of "
-                "their own. Leave it out; --noise and --levels set noise levels."
+                "their own. Leave it out; `noise` and `levels` set noise levels."
             )

@@ -154,7 +154,7 @@ def _grid(recipe: Recipe, sides: tuple[int, ...]) -> Study:
     if others or len(sides) < 2:
         raise UserError(
             f"image_size is {recipe.image_size}, which leaves the study grid fewer than two numbers of patches to "
-            "compare. Use one size, such as 64, or name several with --levels."
+            "compare. Use one size, such as 64, or name several as `levels`."
         )
     arms = (Arm(f"{side}x{side * width // height}", {"patch_size": height // side}) for side in sides)
     return Study("grid", "How many patches?", tuple(arms))
