@@ -35,7 +35,7 @@ def _scenes(recipe: Recipe, freedom: float) -> tuple[str, str]:
     """Names of training and test scenes, a fifth as many."""
     data = recipe.data
     if not isinstance(data, str) or data.partition(":")[0] != "scenes":
-        raise UserError(f"data={data} is not for the study where, which needs scenes. Use data=scenes:10000.")
+        raise UserError(f"data={data}, but the study where needs the built-in scenes. Use data=scenes:10000.")
     if not 0 <= freedom <= 1:
         raise UserError(f"where is {freedom:g}; use numbers from 0 (parts always on top of objects) to 1 (anywhere).")
     asked = read_options(data, SceneOptions(count=_SCENES), IMAGE_OPTIONS)
