@@ -41,6 +41,7 @@ def arguments(line: str) -> dict[str, Any]:
         ("similar run --data a --query 17", {"encoder": "run", "data": "a", "query": ["17"]}),
         ("pack a b packed --size 64", {"data": ["a", "b"], "out": "packed", "size": 64}),
         ("pack packed --verify", {"data": "packed", "verify": True}),
+        ("pack --out packed --verify", {"out": "packed", "verify": True}),
         ("analyze norms a b", {"figure": "norms", "run": ["a", "b"]}),
     ],
 )
