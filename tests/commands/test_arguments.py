@@ -40,6 +40,7 @@ def arguments(line: str) -> dict[str, Any]:
         ("probe run a --test c", {"encoder": "run", "train": "a", "test": "c"}),
         ("similar run --data a --query 17", {"encoder": "run", "data": "a", "query": ["17"]}),
         ("pack a b packed --size 64", {"data": ["a", "b"], "out": "packed", "size": 64}),
+        ("pack packed --verify", {"data": "packed", "verify": True}),
         ("pack --out packed --verify", {"out": "packed", "verify": True}),
         ("analyze norms a b", {"figure": "norms", "run": ["a", "b"]}),
     ],

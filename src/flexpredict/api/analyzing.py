@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rich.table import Table
 from rich.text import Text
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, did_you_mean
 from flexpredict.settings.run import Names
 from flexpredict.showing import SimpleResult
 
@@ -103,15 +103,17 @@ def analyze(
         temperature: temperature of the softmax (default: 1, as the paper names none).
     """
     given = {name: value for name, value in locals().items() if name in _USED_BY and value is not None}
+    figures = get_args(Figure)
+    if figure not in figures:
+        near = did_you_mean(figure, figures)
+        raise UserError(f"There is no figure '{figure}'.{near} The figures are: {', '.join(figures)}.")
     for name in given:
         if figure not in _USED_BY[name]:
             raise UserError(f"`{name}` is not used by the figure {figure}, only by {', '.join(_USED_BY[name])}.")
-    if figure not in get_args(Figure):
-        raise UserError(f"There is no figure '{figure}'. The figures are: {', '.join(get_args(Figure))}.")
-    names = [str(name) for name in (run if isinstance(run, list | tuple) else [run])] if run is not None else []
-    if not names and figure in _USED_BY["run"]:
+    runs = [run] if isinstance(run, str | Path) else list(run or ())
+    if not runs and figure in _USED_BY["run"]:
         raise UserError(f"The figure {figure} is of runs: name at least one as `run`.")
-    return AnalyzeResult(_draw(figure, names, Path(out), given))
+    return AnalyzeResult(_draw(figure, [str(name) for name in runs], Path(out), given))
 
 
 def _draw(figure: Figure, names: list[str], out: Path, given: dict[str, Any]) -> "Analysis":
@@ -124,6 +126,8 @@ def _draw(figure: Figure, names: list[str], out: Path, given: dict[str, Any]) ->
 
     opening = {name: given.pop(name) for name in ("step", "heads") if name in given}
     given.pop("run", None)
+    if "image" in given:
+        given["image"] = Path(given["image"])
     if figure == "norms":
         return draw_norms(names, out)
     if figure == "proposition1":

@@ -32,7 +32,7 @@ class Command:
         function: Callable[..., Any] = getattr(import_module("flexpredict.api"), self.function)
         return function
 
-    def settings(self) -> dict[str, Setting]:
+    def settings(self) -> Mapping[str, Setting]:
         return declared(self.load())
 
     def positional(self) -> list[str]:

@@ -2,12 +2,12 @@
 
 from flexpredict.commands.command import Command
 
-Groups = dict[str, tuple[str, ...]]
-_ENCODER: Groups = {"encoder": ("which", "heads", "grid", "partial")}
-_FEATURES: Groups = {"features": ("layers", "pooling", "image_size", "batch_size", "precision")}
-_LABELS: Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
-_MACHINE: Groups = {"hardware": ("accelerator", "devices", "workers")}
-_RESULTS: Groups = {"results": ("out", "table")}
+_Groups = dict[str, tuple[str, ...]]
+_ENCODER: _Groups = {"encoder": ("which", "heads", "grid", "partial")}
+_FEATURES: _Groups = {"features": ("layers", "pooling", "image_size", "batch_size", "precision")}
+_LABELS: _Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
+_MACHINE: _Groups = {"hardware": ("accelerator", "devices", "workers")}
+_RESULTS: _Groups = {"results": ("out", "table")}
 
 COMMANDS = {
     "inspect": Command(
@@ -22,7 +22,7 @@ COMMANDS = {
         (
             "flexpredict pack FOLDER packed --size 256",
             "flexpredict pretrain packed",
-            "flexpredict pack --out packed --verify",
+            "flexpredict pack packed --verify",
         ),
         unnamed=("data", "out"),
     ),

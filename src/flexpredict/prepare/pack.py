@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def pack(
     data: StreamLike | None = None,
-    out: str | Path = "packed",
+    out: str | Path | None = None,
     *,
     size: int = 256,
     quality: int = 90,
@@ -28,8 +28,8 @@ def pack(
     to go on after an interruption.
 
     Args:
-        data: images to pack. With verify, none are needed.
-        out: folder for the shards and manifest.json.
+        data: images to pack; with verify, the folder of the shards may be named here as well.
+        out: folder for the shards and manifest.json (default: packed).
         size: shorter side of the packed images in pixels.
         quality: quality of the JPEGs, 1 to 100.
         images_per_shard: images in each tar file.
@@ -54,9 +54,9 @@ def pack(
     ):
         if not low <= value <= high:
             raise UserError(f"{name}={value} must be from {low} to {high:,}.")
-    out = Path(out)
     if verify:
-        return verify_shards(out)
+        return verify_shards(Path(str(out or data or "packed")))
+    out = Path(out or "packed")
     if not data:
         raise UserError("Name the images to pack and the folder for the shards: flexpredict pack FOLDER packed.")
     PackingFolder(out).require_ours()

@@ -1,9 +1,10 @@
 """Settings as they are declared: by the parameters of a function or the fields of a dataclass, and its docstring."""
 
 import dataclasses
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -44,12 +45,13 @@ class Setting:
         return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
 
 
-def declared(source: Callable[..., Any], prefix: str = "") -> dict[str, Setting]:
+@functools.cache
+def declared(source: Callable[..., Any]) -> Mapping[str, Setting]:
     """All settings of a function or dataclass by their names, each group before its nested settings."""
-    return {setting.name: setting for setting in _declared(source, prefix)}
+    return {setting.name: setting for setting in _declared(source)}
 
 
-def _declared(source: Callable[..., Any], prefix: str) -> Iterator[Setting]:
+def _declared(source: Callable[..., Any], prefix: str = "") -> Iterator[Setting]:
     described = descriptions(source)
     for name, parameter in inspect.signature(source).parameters.items():
         # A dataclass makes some defaults anew for each object; they are empty, or groups of other defaults.
