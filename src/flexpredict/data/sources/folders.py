@@ -124,7 +124,7 @@ def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> It
                     if _is_folder(entry):
                         folders.append(entry.name)
                     elif entry.is_symlink() and _leads_nowhere(entry):
-                        # Perhaps it leads to a disk that is not mounted. It is watched, so this listing is not cached.
+                        # It may lead to a disk that is not mounted. It is watched, so this listing is not cached.
                         name = os.fsdecode(top + place + entry.name)
                         problems.append(UnreadableImage(name, "a link that leads nowhere"))
                         watched.append(os.path.abspath(name))
