@@ -40,4 +40,4 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo demo.[0-9]* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,9 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict import demo
+from flexpredict.demo.measuring import Scenes, measure
+from flexpredict.demo.recipe import PROTOCOL, RECIPE, recipe_values
+from flexpredict.demo.table import MEASURES
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.pretraining import run
-from flexpredict.runs.encoder_file import load_encoder
 from flexpredict.training.recipe_parser import make_recipe
 
 TRIAL_STEPS = 120
@@ -29,10 +31,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     console, quiet = Console(), Console(quiet=True)
-    train, test = demo.labelled_scenes("train", demo.TRAIN), demo.labelled_scenes("test", demo.TEST)
+    scenes = Scenes.draw(PROTOCOL)
 
     table = Table(title=f"Contexts per image, {options.minutes:g} minute(s) of training each, seed {options.seed}")
-    for title in ("contexts", "steps", "images/s", "time per context", *demo.COLUMNS.values()):
+    for title in ("contexts", "steps", "images/s", "time per context", *MEASURES.values()):
         table.add_column(title, justify="right")
     first = None
     with tempfile.TemporaryDirectory() as scratch:
@@ -40,7 +42,12 @@ def main() -> None:
 
             def timed(steps: int, name: str, contexts: int = contexts) -> float:
                 started = time.perf_counter()
-                run(_recipe(contexts, steps, options.seed), Path(scratch) / name, console=quiet, source=train.source)
+                run(
+                    _recipe(contexts, steps, options.seed),
+                    Path(scratch) / name,
+                    console=quiet,
+                    source=scenes.train.source,
+                )
                 return time.perf_counter() - started
 
             # The second trial leaves out what a run does once.
@@ -48,20 +55,20 @@ def main() -> None:
             per_step = (more - once) / TRIAL_STEPS
             steps = round(60 * options.minutes / per_step)
             timed(steps, str(contexts))
-            accuracies = demo.evaluate(load_encoder(Path(scratch) / str(contexts)), train, test)
+            numbers = measure(open_encoder(Path(scratch) / str(contexts)), scenes)
             first = first or per_step / contexts
             table.add_row(
                 str(contexts),
                 f"{steps:,}",
-                f"{demo.RECIPE['batch_size'] / per_step:,.0f}",
+                f"{RECIPE['batch_size'] / per_step:,.0f}",
                 f"{per_step / contexts / first:.2f}",
-                *(f"{accuracies[column]:.1f}" for column in demo.COLUMNS),
+                *(f"{numbers[name]:.1f}" for name in MEASURES),
             )
     console.print(table)
 
 
 def _recipe(contexts: int, steps: int, seed: int) -> Any:
-    recipe = make_recipe(demo.recipe_values("StoP", steps, seed))
+    recipe = make_recipe(recipe_values("StoP", steps, seed))
     return dataclasses.replace(recipe, masking=dataclasses.replace(recipe.masking, contexts_per_image=contexts))
 
 

@@ -42,7 +42,7 @@ from flexpredict.model.encoder import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.settings.masking import Masking
-from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.positions import Positions
 from flexpredict.training.optimizer import build_optimizers
 
@@ -87,7 +87,7 @@ class Ours:
     def __init__(self, model: IJEPA, images: Tensor) -> None:
         self.model, self.images = model, images
         self.first_weight = model.context_encoder.vit.patch_embed.proj.weight
-        (self.optimizer,) = build_optimizers(Optimizer(), model, lr=1e-4)
+        (self.optimizer,) = build_optimizers(SettledOptimizer(lr=1e-4, weight_decay=0.04), model)
 
     def __call__(self, number: int) -> None:
         masks = draw_masks(self.model, number, len(self.images))

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from tiny import RECIPE, write_pictures
 
-from flexpredict.pretraining import pretrain
+from flexpredict import pretrain
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Random tests try the same examples every time, and may take as long as a busy machine makes them.
+settings.register_profile("tests", derandomize=True, deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from flexpredict.encoders.libraries import TimmEncoder
+from flexpredict.encoders.timm_encoder import TimmEncoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import normal
 

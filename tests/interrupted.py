@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from flexpredict import pretrain
 from flexpredict.methods.method import Method
-from flexpredict.pretraining import pretrain
 
 
 def assert_a_resumed_run_ends_as_if_nothing_had_happened(

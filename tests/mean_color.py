@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from flexpredict.encoders.frozen import FrozenEncoder, Layer
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 
 
-class MeanColor(FrozenEncoder):
+class MeanColor(ImageEncoder):
     """The mean color of each 8x8 patch. Counts what it is asked for."""
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -15,8 +15,8 @@ class MeanColor(FrozenEncoder):
         self.seen = 0
         self.fails_after = 10**9
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
         self.seen += len(images)
         if self.seen > self.fails_after:
             raise KeyboardInterrupt
-        return [Layer(torch.nn.functional.avg_pool2d(images, 8).flatten(2).mT * self.scale, None)]
+        return [Tokens(torch.nn.functional.avg_pool2d(images, 8).flatten(2).mT * self.scale, None)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.randomness import normal, stream_key
 from flexpredict.runs.encoder_file import EncoderSpec
 

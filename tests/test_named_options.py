@@ -34,9 +34,7 @@ def test_unknown_options_are_refused_and_the_nearest_is_suggested() -> None:
         lambda: split_options("x.pth,head=3", KNOWN),
         lambda: parse_options("head=3", KNOWN, "x.pth,head=3"),
     ):
-        with pytest.raises(
-            UserError, match=r"'head' in x.pth,head=3 .*Did you mean 'heads'\? Options: heads, grid"
-        ):
+        with pytest.raises(UserError, match=r"'head' in x.pth,head=3 .*Did you mean 'heads'\? Options: heads, grid"):
             refused()
 
 

@@ -4,25 +4,86 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flexpredict.encoders.frozen import open_encoder as load
+    from flexpredict.api import (
+        Run,
+        ablate,
+        analyze,
+        embed,
+        evaluate_clevr,
+        evaluate_davis,
+        evaluate_location,
+        export,
+        finetune,
+        inspect,
+        pack,
+        pretrain,
+        probe,
+        report,
+        similar,
+        transfer,
+    )
+    from flexpredict.encoders.opening import open_encoder as load
+    from flexpredict.errors import UserError
     from flexpredict.model.positions import StochasticPositions
-    from flexpredict.pretraining import pretrain
-    from flexpredict.runs.encoder_file import load_encoder
+    from flexpredict.settings.augmentation import Augmentation
+    from flexpredict.settings.masking import Masking
+    from flexpredict.settings.optimizer import Optimizer
+    from flexpredict.settings.positions import Positions
+    from flexpredict.settings.recipe import PredictorSize, Recipe
+    from flexpredict.settings.targets import Targets
 
 __version__ = "0.1.0"
-__all__ = ["StochasticPositions", "load", "load_encoder", "pretrain"]
+__all__ = [
+    "Augmentation",
+    "Masking",
+    "Optimizer",
+    "Positions",
+    "PredictorSize",
+    "Recipe",
+    "Run",
+    "StochasticPositions",
+    "Targets",
+    "UserError",
+    "ablate",
+    "analyze",
+    "embed",
+    "evaluate_clevr",
+    "evaluate_davis",
+    "evaluate_location",
+    "export",
+    "finetune",
+    "inspect",
+    "load",
+    "pack",
+    "pretrain",
+    "probe",
+    "report",
+    "similar",
+    "transfer",
+]
 
+# Where the others are that are not in flexpredict.api.
 _HOMES = {
-    "StochasticPositions": ("flexpredict.model.positions", "StochasticPositions"),
-    "load": ("flexpredict.encoders.frozen", "open_encoder"),
-    "load_encoder": ("flexpredict.runs.encoder_file", "load_encoder"),
-    "pretrain": ("flexpredict.pretraining", "pretrain"),
+    "Augmentation": "settings.augmentation",
+    "Masking": "settings.masking",
+    "Optimizer": "settings.optimizer",
+    "Positions": "settings.positions",
+    "PredictorSize": "settings.recipe",
+    "Recipe": "settings.recipe",
+    "StochasticPositions": "model.positions",
+    "Targets": "settings.targets",
+    "UserError": "errors",
+    "open_encoder": "encoders.opening",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use, so that `import flexpredict` and `flexpredict --help` stay quick."""
-    if name not in _HOMES:
+    """Import on first use, so that `import flexpredict` and help pages stay quick."""
+    if name not in __all__:
         raise AttributeError(f"module 'flexpredict' has no attribute '{name}'")
-    module, known_as = _HOMES[name]
-    return getattr(import_module(module), known_as)
+    known_as = {"load": "open_encoder"}.get(name, name)
+    return getattr(import_module(f"flexpredict.{_HOMES.get(known_as, 'api')}"), known_as)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

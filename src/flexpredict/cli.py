@@ -1,74 +1,97 @@
-"""The command line: finds the command and runs it."""
+"""The command line: finds the command, calls its function, shows the result."""
 
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from flexpredict import __version__
+from flexpredict.commands.command import Command
+from flexpredict.commands.table import COMMANDS
 from flexpredict.cores import prepare_threads
-from flexpredict.errors import UserError, did_you_mean
+from flexpredict.errors import UserError, did_you_mean, printable
+from flexpredict.interruption import exit_code
 
-_COMMANDS = {
-    "inspect": ("see what is in a set of images", "flexpredict inspect FOLDER"),
-    "pack": ("make it quicker to read, once", "flexpredict pack FOLDER packed --size 256"),
-    "pretrain": ("pre-train an encoder", "flexpredict pretrain --data FOLDER --out runs/mine"),
-    "report": ("write the HTML page of a run", "flexpredict report runs/mine"),
-    "probe": ("linear probe and k-NN", "flexpredict probe runs/mine --train DATA --test DATA"),
-    "finetune": ("fine-tune on labels", "flexpredict finetune runs/mine --train DATA --test DATA"),
-    "transfer": ("the probe over many data sets", "flexpredict transfer runs/mine --datasets A B C"),
-    "evaluate": ("CLEVR, DAVIS, location", "flexpredict evaluate davis runs/mine --data DAVIS"),
-    "embed": ("features of images in a file", "flexpredict embed runs/mine --data FOLDER --out f.parquet"),
-    "similar": ("images most like a given one", "flexpredict similar runs/mine --data FOLDER --query a.jpg"),
-    "export": ("for timm, transformers, ONNX", "flexpredict export runs/mine --format timm --out mine"),
-    "ablate": ("the paper's tables and figures", "flexpredict ablate table6 --data scenes --seeds 3"),
-    "analyze": ("look into a run", "flexpredict analyze positions runs/mine"),
-    "demo": ("see it work in six minutes", "flexpredict demo"),
-}
 _HELP = """\
-flexpredict {version}: pre-train vision transformers on unlabelled images, with stochastic positions (StoP).
+flexpredict {version}: pre-train vision transformers on unlabeled images, with
+stochastic positions (StoP).
 
 usage: flexpredict COMMAND [OPTIONS]
 
 commands:
 {commands}
 
-Images may be in a folder, in tar shards, in parquet files or on the Hugging Face hub; `scenes` are built in.
-Encoders are run folders, checkpoints of I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
+Images may be in a folder, in tar shards, in parquet files or on the Hugging
+Face hub; `scenes` are built in. Encoders are run folders, checkpoints of
+I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
 
 `flexpredict COMMAND --help` explains a command and all its options.
 """
+_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it went well, 2 for bad input (said in one paragraph), 130 if interrupted."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        commands = "\n".join(f"  {name:<10} {what:<31} {how}" for name, (what, how) in _COMMANDS.items())
-        print(_HELP.format(version=__version__, commands=commands), end="")
+    """Run a command. Returns 0 if it went well, 2 for bad input (told in a paragraph), 130 or more if interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    if not words or words[0] in ("-h", "--help"):
+        print(_list_of_commands(COMMANDS), end="")
         return 0
-    if arguments[0] == "--version":
+    if words[0] == "--version":
         print(__version__)
         return 0
     # Before torch is imported: its large blocks then live in huge pages, worth up to a tenth of a step on a CPU.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     prepare_threads()
-    name, rest = arguments[0], [_with_underscores(argument) for argument in arguments[1:]]
     try:
-        if name not in _COMMANDS:
-            near, known = did_you_mean(name, _COMMANDS), ", ".join(_COMMANDS)
-            raise UserError(f"There is no command '{name}'.{near} The commands are: {known}.")
-        # Each imports what it needs: `flexpredict --help` does not wait for torch.
-        code: int = import_module(f"flexpredict.commands.{name}").run(rest)
-        return code
+        return _run(words)
     except UserError as error:
-        print(f"flexpredict: {error}", file=sys.stderr)
+        print(f"flexpredict: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print("flexpredict: interrupted", file=sys.stderr)
-        return 130
+        return exit_code(interruption)
     finally:
         _leave_the_other_processes()
+
+
+def _run(words: list[str]) -> int:
+    family = {name: command for name, command in COMMANDS.items() if name.split()[0] == words[0] != name}
+    if family and words[1:2] in ([], ["-h"], ["--help"]):
+        print(_list_of_commands(family), end="")
+        return 0
+    name = " ".join(words[: 2 if family else 1])
+    if name not in COMMANDS:
+        known = ", ".join(family or dict.fromkeys(command.split()[0] for command in COMMANDS))
+        raise UserError(f"There is no command '{name}'.{did_you_mean(name, COMMANDS, most=1)} There are: {known}.")
+    return _run_command(name, COMMANDS[name], words[len(name.split()) :])
+
+
+def _run_command(name: str, command: Command, words: list[str]) -> int:
+    # Imported late: the list of commands does not need them.
+    from flexpredict.commands.flags import with_flags
+    from flexpredict.showing import show
+
+    if {"-h", "--help"} & {*words}:
+        from flexpredict.commands.help import help_page
+
+        print(help_page(name, command), end="")
+        return 0
+    try:
+        result = command.load()(**command.arguments(words))
+    except UserError as error:
+        raise UserError(with_flags(str(error), command.settings())) from error
+    if result is None or not getattr(result, "finished", True):
+        return _INTERRUPTED
+    show(result)
+    return 0
+
+
+def _list_of_commands(commands: dict[str, Command]) -> str:
+    return _HELP.format(
+        version=__version__,
+        commands="\n".join(f"  {name:<18} {command.summary}" for name, command in commands.items()),
+    )
 
 
 def _leave_the_other_processes() -> None:
@@ -76,14 +99,6 @@ def _leave_the_other_processes() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-
-
-def _with_underscores(argument: str) -> str:
-    """--image-size and --image_size are the same option."""
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    return "--" + name[2:].replace("-", "_") + equals + value
 
 
 if __name__ == "__main__":

@@ -26,6 +26,11 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
     return " Did you mean " + " or ".join(f"'{name}'" for name in near) + "?"
 
 
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like this one, if any is."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+
+
 def some_of(names: Sequence[object], most: int = 3) -> str:
     """The first few names, and how many more there are: "a, b, c and 7 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

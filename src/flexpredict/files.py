@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,9 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _room_on_disk(path, temporary):
+        mode = _usual_mode(temporary)
         write(temporary)
+        temporary.chmod(mode)
         _flush(temporary)
         temporary.replace(path)
         _flush(path.parent)
@@ -30,8 +33,11 @@ def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     with _room_on_disk(path, temporary):
         temporary.mkdir(parents=True)
+        mode = _usual_mode(temporary / ".mode")
         write(temporary)
         for file in temporary.iterdir():
+            if file.is_file():
+                file.chmod(mode)
             _flush(file)
         _flush(temporary)
         shutil.rmtree(path, ignore_errors=True)
@@ -61,7 +67,7 @@ def _room_on_disk(path: Path, temporary: Path) -> Iterator[None]:
         if _is_full_disk(error):
             raise UserError(
                 f"No room left on the disk while writing {path}. What was there before is whole. "
-                "Free some space (or a quota), then run the same again (pretrain: with --resume)."
+                "Free some space (or a quota), then run the same again (pretrain: with resume=True)."
             ) from error
         raise
 
@@ -69,6 +75,18 @@ def _room_on_disk(path: Path, temporary: Path) -> Iterator[None]:
 def _is_full_disk(error: BaseException) -> bool:
     # safetensors wraps the system's error in one of its own and keeps only the text.
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
+
+
+def _usual_mode(path: Path) -> int:
+    """The permissions that a new file gets at this path, which must be free.
+
+    safetensors gives its files 0600, whatever the umask; there is no way to ask for the umask without changing it.
+    """
+    path.unlink(missing_ok=True)
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.unlink()
+    return mode
 
 
 def _write_text(path: Path, text: str) -> None:

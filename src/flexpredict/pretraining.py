@@ -1,4 +1,4 @@
-"""`pretrain`: from a recipe to a run folder. Opens the data, makes the plan, and hands both to the loop."""
+"""From a recipe to a run folder: opens the data, makes the plan, and hands both to the loop."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,47 +12,22 @@ from rich.table import Column, Table
 
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
-from flexpredict.encoders.starting_weights import InitialWeights, adopted, initial_weights, start_from
 from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.report import write_report
+from flexpredict.runs.checkpoint import last_checkpoint
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.engine import launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
-from flexpredict.training.recipe_parser import choose_length, make_recipe, merge
+from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Rehearsal
+from flexpredict.training.starting_weights import InitialWeights, adopted, initial_weights, start_from
 from flexpredict.training.time_limit import FittedRun, fit_to_time
-
-
-def pretrain(
-    data: str | Path | Sequence[str | Path] | None = None,
-    out: str | Path = "runs/pretrain",
-    *,
-    config: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    **fields: Any,
-) -> Outcome:
-    """Pre-train an encoder on unlabelled images; the same as `flexpredict pretrain`.
-
-    Args:
-        data: a folder of images, or anything else that `open_images` knows, or several of these.
-        out: the run folder to make.
-        config: a recipe in YAML.
-        resume: continue the interrupted run in `out`.
-        overwrite: replace the run in `out`.
-        fields: any field of `Recipe`, nested ones as dictionaries: `positions={"noise_std": 0.5}`.
-    """
-    if data is not None:
-        fields["data"] = str(data) if isinstance(data, (str, Path)) else [str(part) for part in data]
-    saved = RunFolder(Path(out)).load_config() if resume else {}
-    recipe = choose_length(make_recipe(merge(saved, fields), config), given=fields)
-    return run(recipe, Path(out), resume=resume, overwrite=overwrite)
 
 
 def run(
@@ -67,7 +42,7 @@ def run(
     """Carry out a recipe in the folder `out`; `source` is what `recipe.data` names, where it is open already."""
     data = recipe.data
     if data is None:
-        raise UserError("No data was named. Give --data a folder of images, or 'scenes' for the built-in ones.")
+        raise UserError("No data was named. Give `data`, a folder of images, or scenes for the built-in ones.")
     # Resolved before there is a plan, because Fabric must be told.
     recipe = dataclasses.replace(recipe, precision=recipe.precision or default_precision(recipe.accelerator))
     fabric = launch(recipe)
@@ -77,7 +52,7 @@ def run(
     source = source or _open(fabric, console, data)
     folder = RunFolder(out)
     # A run that goes on has its own weights, and what it once started from may be gone.
-    starts = recipe.init_from is not None and not (resume and (folder.checkpoints / "last").exists())
+    starts = recipe.init_from is not None and not (resume and last_checkpoint(folder.checkpoints) is not None)
     initial = _initial(fabric, recipe) if starts else None
     if initial is not None:
         recipe = adopted(recipe, initial)
@@ -107,7 +82,12 @@ def run(
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
     if fabric.is_global_zero:
         write_report(folder.path)
-    _say_goodbye(console, plan, folder, outcome)
+    if not outcome.finished:
+        console.print(
+            f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "
+            f"flexpredict pretrain --out {folder.path} --resume",
+            highlight=False,
+        )
     return outcome
 
 
@@ -167,13 +147,13 @@ def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) 
         return None
     if is_stream(source):
         raise UserError(
-            f"--probe_every reads images again and again, and {source.name} is a stream. Leave it out, or convert "
-            "the data once with `flexpredict pack`."
+            f"probe_every={plan.recipe.probe_every:g} reads images again and again, and {source.name} is a stream. "
+            "Leave it out, or convert the data once with `flexpredict pack`."
         )
     if source.labels is None:
         raise UserError(
-            f"--probe_every needs labels, and {source.name} has none. Sort the images into one folder a class, "
-            "or leave it out."
+            f"probe_every={plan.recipe.probe_every:g} needs labels, and {source.name} has none. Sort the images "
+            "into one folder a class, or leave it out."
         )
     return online_probe(source, plan.image_size, device, plan.recipe.seed)
 
@@ -205,7 +185,7 @@ def _announce(
         "positions": positions,
         "effective batch": f"{plan.recipe.batch_size}{share}",
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
-        "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
+        "learning rate": f"{recipe.optimizer.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
         "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
@@ -219,17 +199,6 @@ def _announce(
 
 def _options(options: dict[str, Any]) -> str:
     return f" with {', '.join(f'{name} {value}' for name, value in options.items())}" if options else ""
-
-
-def _say_goodbye(console: Console, plan: Plan, folder: RunFolder, outcome: Outcome) -> None:
-    if outcome.finished:
-        console.print(f"Done. Encoder: {folder.encoder} · report: {folder.path / 'report.html'}", highlight=False)
-    else:
-        console.print(
-            f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "
-            f"flexpredict pretrain --out {folder.path} --resume",
-            highlight=False,
-        )
 
 
 def _device_name(device: torch.device) -> str:

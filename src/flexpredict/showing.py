@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 
@@ -19,14 +19,35 @@ class CommandResult(Protocol):
     @property
     def warnings(self) -> Sequence[str]: ...
 
-    def tables(self) -> Sequence[tuple[str, Table]]:
-        """Tables with their titles, in the order in which they are shown."""
+    def tables(self) -> Sequence[tuple[str, Table | None]]:
+        """Tables with their titles, in the order in which they are shown; a text may stand alone."""
 
     def table(self) -> Table:
         """Everything in one table."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+
+
+class SimpleResult:
+    """A result of which a command shows one table or some text, or nothing that was not shown before."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        return ()
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return ()
+
+    def tables(self) -> Sequence[tuple[str, Table | None]]:
+        return ()
+
+    def table(self) -> Table:
+        return facts_table({name: str(value) for name, value in self.to_dict().items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
 
 
 def show(result: CommandResult, console: Console | None = None) -> None:
@@ -38,8 +59,10 @@ def show(result: CommandResult, console: Console | None = None) -> None:
     console = console or Console(soft_wrap=True)
     for title, table in result.tables():
         # The title is not part of the table, where it would be broken into lines as narrow as the table.
-        say(console, title)
-        console.print(table)
+        if title:
+            say(console, title)
+        if table is not None:
+            console.print(table)
     for warning in result.warnings:
         say(console, f"Warning: {warning}")
     if result.files:
@@ -59,4 +82,12 @@ def numbers_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
         table.add_column(Text(column), justify="right", overflow="fold")
     for name, cells in rows.items():
         table.add_row(Text(name), *cells.values())
+    return table
+
+
+def facts_table(facts: Mapping[str, str]) -> Table:
+    """A line for each fact: its name and its value."""
+    table = Table.grid(Column(no_wrap=True, style="bold"), Column(overflow="fold"), padding=(0, 2))
+    for name, value in facts.items():
+        table.add_row(name, Text(value))
     return table

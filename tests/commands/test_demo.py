@@ -1,31 +1,153 @@
-"""The demo runs from end to end and leaves what it promises."""
+"""The demo as people meet it: it runs to its end, or is stopped and goes on as if it had not been."""
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rich.console import Console
 
-from flexpredict import demo
+from flexpredict import cli
+
+STEPS = 150
+COMMAND = [sys.executable, str(Path(__file__).parent.parent / "tiny_demo.py"), f"--steps={STEPS}"]
+TABLE = "class, all labels"
+PATIENCE = 300.0  # seconds, on a busy machine
 
 
-def test_the_demo_compares_three_encoders_and_saves_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo, "TRAIN", 1200)
-    monkeypatch.setattr(demo, "TEST", 200)
-    monkeypatch.setitem(demo.RECIPE, "data", "scenes:1200")
-    console = Console(record=True, width=120)
-    saved = demo.run_demo(tmp_path / "demo", steps=6, console=console)
-    text = console.export_text()
-    for word in ("untrained", "sin-cos", "StoP", "counting", "results.json", "StoP is ahead of sin-cos in"):
-        assert word in text
-    assert json.loads((tmp_path / "demo" / "results.json").read_text()) == saved
+@pytest.fixture(scope="module")
+def finished_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a demo that nobody stopped; what it printed is in its parent."""
+    out = tmp_path_factory.mktemp("finished") / "demo"
+    ended = subprocess.run([*COMMAND, f"--out={out}"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0, ended.stderr
+    (out.parent / "stdout").write_text(ended.stdout)
+    return out
+
+
+def test_the_demo_prints_a_table_and_saves_it_with_all_that_it_depends_on(finished_demo: Path) -> None:
+    printed = (finished_demo.parent / "stdout").read_text()
+    for word in ("raw pixels", "untrained", "sin-cos", "StoP", "location share", "1/2 patch", "One seed"):
+        assert word in printed
+    saved = read(finished_demo / "results.json")
+    assert saved["percent"].keys() == {"raw pixels", "untrained", "sin-cos", "StoP"}
+    assert saved["seeds"] == [0] and saved["steps"] == STEPS and saved["protocol"]["train"] == 400
+    assert saved["recipe"]["batch_size"] == 8 and saved["software"]["torch"]
     for arm in ("sin-cos", "StoP"):
-        assert (tmp_path / "demo" / arm / "encoder.safetensors").is_file()
-        assert (tmp_path / "demo" / arm / "report.html").is_file()
-    assert set(saved["accuracy_percent"]) == {"untrained", "sin-cos", "StoP"}
-    for accuracies in saved["accuracy_percent"].values():
-        assert accuracies.keys() == demo.COLUMNS.keys() and all(0 <= value <= 100 for value in accuracies.values())
-    # Running it again replaces its own runs.
-    demo.run_demo(tmp_path / "demo", steps=2, console=Console(quiet=True))
+        run = finished_demo / "seed-0" / arm
+        assert (run / "encoder.safetensors").is_file() and str(run / "report.html") in printed
+        assert (run / "report.html").is_file()
+    # Arms differ in nothing but their positions, and each was trained.
+    numbers = saved["by_seed"]
+    assert len({json.dumps(numbers[row]) for row in numbers}) == 4
+
+
+def test_a_demo_that_is_done_is_shown_again_and_not_done_again(finished_demo: Path) -> None:
+    before = (finished_demo / "results.json").read_bytes()
+    shown = start(finished_demo).communicate(timeout=PATIENCE)[0]
+    assert "All was done before" in shown and "--overwrite" in shown
+    table = shown[shown.index(TABLE) : shown.index("Results:")]
+    assert table in (finished_demo.parent / "stdout").read_text()
+    assert (finished_demo / "results.json").read_bytes() == before
+
+
+def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(
+    finished_demo: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "demo"
+    logs = [out / "seed-0" / arm / "metrics.jsonl" for arm in ("sin-cos", "StoP")]
+
+    def both_trained_until(step: int) -> Callable[[], bool]:
+        return lambda: all(log.is_file() and len(log.read_text().splitlines()) >= step for log in logs)
+
+    # Killed, it can say and do nothing; its processes notice and stop. They hold its pipes, so they are awaited.
+    assert stop(out, signal.SIGKILL, when=both_trained_until(10)) == (-signal.SIGKILL, "", "")
+
+    code, printed, complaints = stop(out, signal.SIGTERM, when=both_trained_until(60))
+    assert code == 143
+    assert "Continuing" in printed and "StoP, seed 0 goes on from its last checkpoint" in printed
+    assert "The same command goes on" in complaints and "Traceback" not in complaints
+    steps = [read(log.parent / "checkpoints" / "last" / "state.json")["step"] for log in logs]
+    assert all(60 <= step < STEPS for step in steps)
+    # Half-trained encoders are not measured, and there is no table.
+    assert not list(out.glob("seed-0/*.json")) and not (out / "results.json").exists()
+    assert TABLE not in printed
+
+    measured = [out / "seed-0" / f"{arm}.json" for arm in ("sin-cos", "StoP")]
+    code, printed, complaints = stop(out, signal.SIGINT, when=lambda: any(path.is_file() for path in measured))
+    assert code == 130
+    assert "The same command goes on" in complaints and "Traceback" not in complaints
+    assert not (out / "results.json").exists() and TABLE not in printed
+    kept = {path: path.stat().st_mtime_ns for path in measured if path.is_file()}
+
+    process = start(out)
+    printed = process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == 0
+    assert f"Continuing: {len(kept)} of 4 parts are done" in printed
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    ours, theirs = read(out / "results.json"), read(finished_demo / "results.json")
+    assert ours["by_seed"] == theirs["by_seed"] and ours["stop_minus_sincos"] == theirs["stop_minus_sincos"]
+
+
+def test_a_demo_with_other_settings_starts_over_says_so_and_keeps_the_earlier_one(
+    finished_demo: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "demo"
+    shutil.copytree(finished_demo, out, symlinks=True)
+    process = start(out, "--steps=3")
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert f"Starting over, because the demo in {out} was begun with steps={STEPS} (now 3)." in first
+    assert f"The earlier demo is kept in {tmp_path / 'demo.1'}" in first
+    assert (tmp_path / "demo.1" / "results.json").is_file() and not (out / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--steps", "0"], "steps is 0; use at least 1"),
+        (["--steps", "-5"], "steps is -5; use at least 1"),
+        (["--seeds", "0"], "seeds is 0; use at least 1"),
+    ],
+)
+def test_impossible_numbers_are_refused_before_anything_is_made(
+    options: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["demo", "--out", str(tmp_path / "demo"), *options]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "demo").exists()
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert cli.main(["demo", "--out", str(tmp_path), "--overwrite"]) == 2
+    assert "holds something that is no demo" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def start(out: Path, *options: str) -> "subprocess.Popen[str]":
+    command = [*COMMAND, f"--out={out}", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def stop(out: Path, number: signal.Signals, when: Callable[[], bool]) -> tuple[int, str, str]:
+    """Start the demo and send it a signal; its code, what it printed, and what it complained of."""
+    process, deadline = start(out), time.monotonic() + PATIENCE
+    while not when():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    printed, complaints = process.communicate(timeout=PATIENCE)
+    # A killed one could not print how far it was in time.
+    return process.returncode, "" if number == signal.SIGKILL else printed, complaints
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())

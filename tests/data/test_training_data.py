@@ -22,11 +22,11 @@ from ranks import OPTIONS, two_ranks
 from safetensors.torch import load_file
 from tiny import RECIPE
 
+from flexpredict import pretrain
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
-from flexpredict.pretraining import pretrain
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.progress import TrainingProgress
 
@@ -153,7 +153,7 @@ def test_too_many_broken_images_stop_the_run_and_it_can_be_told_to_go_on(tmp_pat
         (folder / f"{number:02}.png").write_bytes(b"broken" if number in (3, 17, 29) else png(number))
     how = SHORT | {"workers": workers, "epoch_size": None}
     with pytest.raises(
-        UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*--resume --max_skipped 0\.2"
+        UserError, match=r"3 of the first 40 .*more than 5%.*skipped\.jsonl.*resume=True and max_skipped=0\.2"
     ):
         pretrain(str(folder), tmp_path / "run", **how)
     assert len(skipped(tmp_path / "run")) == 3
@@ -215,7 +215,7 @@ def test_several_resolutions_and_shapes_are_trained_at_once(data: dict[str, Any]
     for kind in ("stochastic", "learned"):
         how = SHORT | {"image_size": "32,24x40,16x32", "positions": {"kind": kind}, "epochs": 4}
         assert pretrain(data["folder"], tmp_path / kind, **how).finished
-        encoder = load_encoder(tmp_path / kind)
+        encoder = read_encoder(tmp_path / kind).encoder
         assert encoder.grid == (8, 8)
         assert encoder(torch.zeros(1, 3, 24, 40)).shape == (1, 60, 24)
     config = yaml.safe_load((tmp_path / "learned" / "config.yaml").read_text())

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import flexpredict
-from flexpredict.encoders.checkpoints.finding import find
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.checkpoints.reading import read_checkpoint
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.model.encoder import build_encoder, set_norm_eps
 from flexpredict.model.positions import sincos_positions
@@ -41,7 +41,7 @@ def pixels(height: int = 32, width: int = 32) -> Tensor:
 @torch.no_grad()
 def features(encoder: Any, images: Tensor) -> tuple[Tensor, Tensor | None]:
     assert isinstance(encoder, ViTEncoder)
-    layer = encoder._layers(images, 1)[0]
+    layer = encoder.tokens(images)[0]
     return layer.patches, layer.class_token
 
 
@@ -86,9 +86,11 @@ def test_published_checkpoints_reproduce_their_vectors(folder: str, name: str, p
     with torch.no_grad():
         seen = context.encoder(vectors["images"], keep=vectors["context"])
     close(seen, vectors["context_features"])
-    assert target.found[0].startswith(f"checkpoint of {name}, target encoder: 3 layers of 32, 2 heads; patches of 4")
-    assert "8x8" in target.found[0] and "sin-cos" in target.found[0]
-    assert "predictor (32)" in target.found[1]
+    assert target.details[0].startswith(
+        f"checkpoint of {name}, target encoder: 3 layers of 32, 2 heads; patches of 4"
+    )
+    assert "8x8" in target.details[0] and "sin-cos" in target.details[0]
+    assert "predictor (32)" in target.details[1]
 
 
 # State dicts in timm's names, by themselves and in the wrappings of training scripts
@@ -128,7 +130,7 @@ def test_wrappings_of_training_scripts_are_seen_through(kind: str, legacy: bool,
     close(token, expected[:, 0])
     assert encoder.pooling == "class"
     if kind == "dino":
-        assert "head (2)" in encoder.found[1] and "student" in encoder.found[1]
+        assert "head (2)" in encoder.details[1] and "student" in encoder.details[1]
         other, _ = features(flexpredict.load(path, which="context"), pixels())
         assert not torch.allclose(other, found)
 
@@ -156,14 +158,14 @@ def test_the_architecture_is_read_off_the_shapes(variant: str, tmp_path: Path) -
     with torch.no_grad():
         expected = model.forward_features(pixels(*size))[:, model.num_prefix_tokens :]
     close(features(encoder, pixels(*size))[0], expected)
-    assert "learned positions" in encoder.found[0]
+    assert "learned positions" in encoder.details[0]
 
 
 def test_a_rectangle_of_sines_says_itself_which_one_it_is(tmp_path: Path) -> None:
     model = build_encoder("vit_tiny_patch16_224", (48, 16), 8, options={"embed_dim": 64, "depth": 2, "num_heads": 1})
     torch.save(model.vit.state_dict(), tmp_path / "x.pth")
     encoder = flexpredict.load(tmp_path / "x.pth")
-    assert encoder.image_size == (48, 16) and "sin-cos" in encoder.found[0]
+    assert encoder.image_size == (48, 16) and "sin-cos" in encoder.details[0]
     with torch.no_grad():
         close(features(encoder, pixels(48, 16))[0], model(pixels(48, 16)))
         close(features(encoder, pixels(16, 48))[0], model(pixels(16, 48)))  # computed anew, not interpolated
@@ -204,7 +206,7 @@ def test_dinov2_gives_the_class_token_alone_a_position_beside_registers(tmp_path
     encoder = flexpredict.load(tmp_path / "dinov2.pth")
     with torch.no_grad():
         close(features(encoder, pixels())[0], model.forward_features(pixels())[:, 5:])
-    assert "DINOv2" in encoder.found[0] and "mask_token (1)" in encoder.found[1]
+    assert "DINOv2" in encoder.details[0] and "mask_token (1)" in encoder.details[1]
 
 
 # Hugging Face
@@ -243,7 +245,7 @@ def test_folders_of_hugging_face_agree_with_transformers(kind: str, tmp_path: Pa
     close(found, expected[:, -16:])
     if kind != "IJepa":
         close(token, expected[:, 0])
-    assert type(model).__name__ in encoder.found[0] and "4 heads" in encoder.found[0]
+    assert type(model).__name__ in encoder.details[0] and "4 heads" in encoder.details[0]
 
 
 @pytest.mark.parametrize("kind", ["IJepa", "Dinov2"])
@@ -260,7 +262,7 @@ def test_pixels_are_normalised_as_the_folder_says(tmp_path: Path) -> None:
     encoder = flexpredict.load(tmp_path)
     images = uniform(sample_keys(5, torch.arange(2)), 3 * 32 * 32).mul(255).byte().view(2, 3, 32, 32)
     with torch.no_grad():
-        close(encoder.layers(images)[0].patches, features(encoder, (images / 255 - 0.5) / 0.25)[0])
+        close(encoder.layers(images)[0], features(encoder, (images / 255 - 0.5) / 0.25)[0])
 
 
 def test_weights_in_several_files_are_put_together(tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ def test_a_folder_of_timm_is_read_by_its_config(tmp_path: Path) -> None:
     encoder = flexpredict.load(tmp_path)
     with torch.no_grad():
         close(features(encoder, pixels())[0], model.forward_features(pixels())[:, 1:])
-    assert "timm's vit_tiny_patch16_224" in encoder.found[0] and "3 heads" in encoder.found[0]
+    assert "timm's vit_tiny_patch16_224" in encoder.details[0] and "3 heads" in encoder.details[0]
 
 
 # BEiT and data2vec-vision
@@ -312,17 +314,17 @@ def test_checkpoints_of_beit_and_data2vec_are_read(kind: str, wrapping: str, tmp
         expected = model.forward_features(pixels())
     close(found, expected[:, 1:])
     close(token, expected[:, 0])
-    assert encoder.found[0].startswith("checkpoint of data2vec-vision or BEiT, encoder: 2 layers of 32, 4 heads")
-    assert "4x4), relative positions" in encoder.found[0]
-    assert f"lm_head (2), mask_token (1), relative_position_index ({len(index)})" in encoder.found[1]
-    assert ("fc_norm (2)" in encoder.found[1]) == (kind == "fine-tuned")
-    assert "How pixels were normalised" in encoder.found[2]
+    assert encoder.details[0].startswith("checkpoint of data2vec-vision or BEiT, encoder: 2 layers of 32, 4 heads")
+    assert "4x4), relative positions" in encoder.details[0]
+    assert f"lm_head (2), mask_token (1), relative_position_index ({len(index)})" in encoder.details[1]
+    assert ("fc_norm (2)" in encoder.details[1]) == (kind == "fine-tuned")
+    assert "how pixels were normalized" in encoder.details[2]
 
 
 def test_what_beits_own_head_pools_is_known(tmp_path: Path) -> None:
     for global_pool, pooling in (("", "class"), ("avg", "mean")):
         torch.save(beit(global_pool=global_pool).state_dict(), tmp_path / "x.pth")
-        assert find(tmp_path / "x.pth").pooling == pooling
+        assert read_checkpoint(tmp_path / "x.pth").pooling == pooling
 
 
 @pytest.mark.parametrize("library", ["Beit", "Data2VecVision"])
@@ -344,8 +346,8 @@ def test_beit_and_data2vec_of_hugging_face_are_read_under_all_their_names(
         expected = last_hidden_state(inner, pixels())
         close(found, expected[:, 1:])
         close(token, expected[:, 0])
-        assert "4 heads" in encoder.found[0] and "mask_token (1)" in encoder.found[1]
-    assert library + head in flexpredict.load(tmp_path / "folder").found[0]
+        assert "4 heads" in encoder.details[0] and "mask_token (1)" in encoder.details[1]
+    assert library + head in flexpredict.load(tmp_path / "folder").details[0]
 
 
 def test_a_folder_of_timms_beit_is_read_by_its_config(tmp_path: Path) -> None:
@@ -355,13 +357,13 @@ def test_a_folder_of_timms_beit_is_read_by_its_config(tmp_path: Path) -> None:
     encoder = flexpredict.load(tmp_path)
     with torch.no_grad():
         close(features(encoder, pixels())[0], model.forward_features(pixels())[:, 1:])
-    assert "timm's beit_base_patch16_224" in encoder.found[0] and encoder.mean == (0.5, 0.5, 0.5)
+    assert "timm's beit_base_patch16_224" in encoder.details[0] and encoder.mean == (0.5, 0.5, 0.5)
 
 
 def test_a_rectangle_of_relative_positions_is_told_by_its_grid(tmp_path: Path) -> None:
     model = beit(img_size=(24, 56), **SHARED_TABLE)
     torch.save(model.state_dict(), tmp_path / "x.pth")
-    with pytest.raises(UserError, match="--grid"):
+    with pytest.raises(UserError, match="grid=4x16"):
         flexpredict.load(tmp_path / "x.pth")
     encoder = flexpredict.load(tmp_path / "x.pth", grid=(3, 7))
     with torch.no_grad():
@@ -402,7 +404,7 @@ def test_a_mae_with_its_decoder_is_known_and_the_decoder_left_out(tmp_path: Path
     }
     torch.save({"model": state | decoder}, tmp_path / "mae.pth")
     encoder = flexpredict.load(tmp_path / "mae.pth")
-    assert "MAE, with decoder" in encoder.found[0] and "sin-cos" in encoder.found[0]
+    assert "MAE, with decoder" in encoder.details[0] and "sin-cos" in encoder.details[0]
     model.load_state_dict(state)
     with torch.no_grad():
         close(features(encoder, pixels())[0], model.forward_features(pixels())[:, 1:])
@@ -426,7 +428,7 @@ def test_tensors_left_over_are_named_and_refused_unless_told(tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"1 tensors are left over \(blocks.0.attn.temperature\)"):
         flexpredict.load(tmp_path / "x.pth")
     encoder = flexpredict.load(tmp_path / "x.pth", partial=True)
-    assert any("blocks.0.attn.temperature" in line for line in encoder.found)
+    assert any("blocks.0.attn.temperature" in line for line in encoder.details)
     with torch.no_grad():
         close(features(encoder, pixels())[0], model.forward_features(pixels())[:, 1:])
 
@@ -436,18 +438,18 @@ def test_half_precision_is_used_as_float32_and_said(tmp_path: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "x.pth")
     encoder = flexpredict.load(tmp_path / "x.pth")
     assert all(parameter.dtype == torch.float32 for parameter in encoder.parameters())
-    assert any("float16" in line for line in encoder.found)
+    assert any("float16" in line for line in encoder.details)
     with torch.no_grad():
         close(features(encoder, pixels())[0], model.float().forward_features(pixels())[:, 1:])
 
 
 def test_heads_that_shapes_do_not_tell_must_be_said(tmp_path: Path) -> None:
     torch.save(vit(embed_dim=24, num_heads=2).state_dict(), tmp_path / "x.pth")
-    with pytest.raises(UserError, match="--heads"):
+    with pytest.raises(UserError, match="heads=12"):
         flexpredict.load(tmp_path / "x.pth")
     with pytest.raises(UserError, match="5 heads do not divide"):
         flexpredict.load(tmp_path / "x.pth", heads=5)
-    assert "2 heads" in flexpredict.load(tmp_path / "x.pth", heads=2).found[0]
+    assert "2 heads" in flexpredict.load(tmp_path / "x.pth", heads=2).details[0]
 
 
 def test_what_cannot_be_an_encoder_is_refused_with_what_was_seen(tmp_path: Path) -> None:
@@ -461,14 +463,14 @@ def test_what_cannot_be_an_encoder_is_refused_with_what_was_seen(tmp_path: Path)
             {**vit().state_dict(), "blocks.1.norm1.weight": torch.ones(7)},
             "blocks.1.norm1.weight is 7, not 64",
         ),
-        "rectangle": (vit(img_size=(32, 56)).state_dict(), "--grid"),
+        "rectangle": (vit(img_size=(32, 56)).state_dict(), "grid=4x16"),
     }
     for name, (content, message) in cases.items():
         torch.save(content, tmp_path / name)
         with pytest.raises(UserError, match=message):
             flexpredict.load(tmp_path / name)
     torch.save(vit().state_dict(), tmp_path / "one")
-    with pytest.raises(UserError, match="but one encoder"):
+    with pytest.raises(UserError, match="only one encoder"):
         flexpredict.load(tmp_path / "one", which="context")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("hello")
@@ -501,7 +503,7 @@ def test_a_moving_average_alone_is_an_encoder(start: str, tmp_path: Path) -> Non
     model = vit()
     torch.save({start: {f"backbone.{name}": tensor for name, tensor in model.state_dict().items()}}, tmp_path / "x")
     encoder = flexpredict.load(tmp_path / "x")
-    assert "target encoder" in encoder.found[0]
+    assert "target encoder" in encoder.details[0]
     with torch.no_grad():
         close(features(encoder, pixels())[0], model.forward_features(pixels())[:, 1:])
 
@@ -539,14 +541,14 @@ def test_a_grid_that_is_said_beats_the_square_it_could_be(tmp_path: Path) -> Non
     encoder = flexpredict.load(tmp_path / "x.pth", grid=(2, 8))
     with torch.no_grad():
         close(features(encoder, pixels(16, 64))[0], model.forward_features(pixels(16, 64)))
-    with pytest.raises(UserError, match=r"do not make a grid of 3x5.*--grid"):
+    with pytest.raises(UserError, match=r"do not make a grid of 3x5.*grid=4x16"):
         flexpredict.load(tmp_path / "x.pth", grid=(3, 5))
 
 
 def test_what_is_taken_for_granted_is_said(tmp_path: Path) -> None:
     torch.save(vit(pre_norm=True).state_dict(), tmp_path / "x.pth")
-    said = " ".join(flexpredict.load(tmp_path / "x.pth").found)
-    assert "How pixels were normalised" in said and "CLIP" in said and "attention heads are the usual" in said
+    said = " ".join(flexpredict.load(tmp_path / "x.pth").details)
+    assert "how pixels were normalized" in said and "CLIP" in said and "attention heads are the usual" in said
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.complex64])
@@ -568,7 +570,7 @@ def test_odd_shapes_and_heads_are_refused_in_words(tmp_path: Path) -> None:
             flexpredict.load(tmp_path / "x.pth")
     torch.save(vit().state_dict(), tmp_path / "x.pth")
     for heads in (0, -3):
-        with pytest.raises(UserError, match="Check --heads"):
+        with pytest.raises(UserError, match="Check heads="):
             flexpredict.load(tmp_path / "x.pth", heads=heads)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.model.encoder import build_encoder
 
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.clevr import evaluate_clevr
 from flexpredict.evaluation.clevr_images import TASKS, ClevrTask, clevr_source, depth_bin

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from flexpredict.data.scenes.scenes import draw_videos
-from flexpredict.encoders.frozen import FrozenEncoder, Layer
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.davis.following import encoded_size, followed_masks
@@ -27,21 +27,21 @@ from flexpredict.randomness import normal, sample_keys, stream_key
 SIZE, FRAMES, NAMES = 48, 5, ("first", "second")
 
 
-class PatchColors(FrozenEncoder):
+class PatchColors(ImageEncoder):
     """Features of a patch are its pixels. Counts the frames it was shown, and breaks after so many."""
 
     def __init__(self, channels: int = 3, breaks_after: int | None = None) -> None:
-        super().__init__("colours", "the colours of patches", 48, 1, (4, 4), (SIZE, SIZE), "mean")
+        super().__init__("colors", "the colors of patches", 48, 1, (4, 4), (SIZE, SIZE), "mean")
         self.project = nn.Conv2d(channels, 48, 4, stride=4, bias=False)
         with torch.no_grad():
             self.project.weight.copy_(torch.eye(48).view(48, 3, 4, 4)[:, :channels])
         self.shown, self.breaks_after = 0, breaks_after
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
         self.shown += len(images)
         if self.breaks_after is not None and self.shown > self.breaks_after:
             raise KeyboardInterrupt
-        return [Layer(self.project(images).flatten(2).mT, None)]
+        return [Tokens(self.project(images).flatten(2).mT, None)]
 
 
 def unit_features(name: str, *shape: int) -> Tensor:
@@ -212,7 +212,7 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def evaluate(data: Path | str, out: Path, encoder: FrozenEncoder | None = None, **options: Any) -> Result:
+def evaluate(data: Path | str, out: Path, encoder: ImageEncoder | None = None, **options: Any) -> Result:
     options = {"height": SIZE, "overlays": "none", **options}
     return evaluate_davis(encoder or PatchColors(), data=data, out=out, accelerator="cpu", **options)
 

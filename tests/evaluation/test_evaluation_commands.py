@@ -46,13 +46,13 @@ def test_the_context_encoder_does_not_overwrite_the_target_encoder(finished: Pat
     ("arguments", "said"),
     [
         (["finetune", "RUN", "--train", TRAIN, "--test", TEST, "--table", "notes.txt"], "not a table of results"),
-        (["finetune", "RUN", "--train", TRAIN, "--test", TEST, "--devices", "two"], "devices is 'two'"),
-        (["probe", "RUN", "--train", TRAIN, "--test", TEST, "--accelerator", "foo"], "accelerator foo"),
-        (["probe", "RUN", "--train", TRAIN, "--test", TEST, "--workers", "-1"], "workers=-1"),
+        (["finetune", "RUN", "--train", TRAIN, "--test", TEST, "--devices", "two"], "--devices two"),
+        (["probe", "RUN", "--train", TRAIN, "--test", TEST, "--accelerator", "foo"], "--accelerator foo"),
+        (["probe", "RUN", "--train", TRAIN, "--test", TEST, "--workers", "-1"], "--workers -1"),
         (["probe", "RUN", "--train", TRAIN, "--test", TEST, "--layers", "9"], "which has 2"),
         (["transfer", "RUN", "--datasets", TRAIN, "B=scenes:20,size=32", "--labels", "0.1"], "fewer than its"),
-        (["evaluate", "dabis", "RUN"], "Did you mean 'davis'"),
-        (["evaluate", "davis", "--data", "scenes"], "as score_only"),
+        (["evaluate", "dabis", "RUN"], "Did you mean 'evaluate davis'?"),
+        (["evaluate", "davis", "--data", "scenes"], "as --score_only"),
     ],
 )
 def test_what_is_wrong_is_said_before_the_work(

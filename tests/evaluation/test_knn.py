@@ -1,4 +1,4 @@
-"""Nearest neighbours against scikit-learn and against the weighted vote written out."""
+"""Nearest neighbors against scikit-learn and against the weighted vote written out."""
 
 import math
 

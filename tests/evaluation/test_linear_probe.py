@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.errors import UserError
 from flexpredict.evaluation import linear, logistic
 from flexpredict.evaluation.linear import L2_GRID, L2_WITHOUT_VALIDATION, linear_probe, stratified_folds
 from flexpredict.evaluation.logistic import LinearClassifier, fit_logistic
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 
@@ -27,20 +27,20 @@ def draw(what: str, rows: int, columns: int) -> Tensor:
 def correlated_classes(
     rows: int, dims: int, classes: int, apart: float = 0.5, what: str = "images"
 ) -> tuple[Tensor, Tensor]:
-    """Overlapping classes whose features are correlated, off-centre and of different scales."""
+    """Overlapping classes whose features are correlated, off-center and of different scales."""
     mixing = torch.linspace(1.0, 0.02, dims)[:, None] * draw("mixing", dims, dims)
     labels = torch.arange(rows) % classes
     features = (draw(what, rows, dims) + apart * draw("classes", classes, dims)[labels]) @ mixing
     return features * torch.logspace(-2, 2, dims) + 3.0, labels
 
 
-def standardised(features: Tensor) -> Tensor:
+def standardized(features: Tensor) -> Tensor:
     return (features - features.mean(dim=0)) / features.std(dim=0, correction=0)
 
 
 def sklearn_fit(features: Tensor, labels: Tensor, c: float, tol: float = 1e-9) -> LogisticRegression:
     model = LogisticRegression(C=c, tol=tol, max_iter=5000)
-    return model.fit(standardised(features.double()).numpy(), labels.numpy())
+    return model.fit(standardized(features.double()).numpy(), labels.numpy())
 
 
 def autograd_objective(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, l2: float) -> Tensor:
@@ -57,7 +57,7 @@ def test_weights_and_probabilities_are_those_of_scikit_learn(l2: float) -> None:
     reference = sklearn_fit(features, labels, c=1 / (l2 * 300))
     torch.testing.assert_close(classifier.weight, torch.tensor(reference.coef_.T), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(classifier.bias, torch.tensor(reference.intercept_), atol=1e-5, rtol=1e-4)
-    probabilities = reference.predict_proba(standardised(features.double()).numpy())
+    probabilities = reference.predict_proba(standardized(features.double()).numpy())
     ours = classifier.logits(features.double()).softmax(dim=1)
     torch.testing.assert_close(ours, torch.tensor(probabilities), atol=1e-6, rtol=1e-5)
 
@@ -87,7 +87,7 @@ def test_gradient_of_the_documented_objective_vanishes_at_the_solution() -> None
     features, labels = correlated_classes(500, 10, 4)
     classifier = fit_logistic(features, labels, l2=1e-3, classes=4, tolerance=1e-16)
     weight, bias = classifier.weight.clone().requires_grad_(), classifier.bias.clone().requires_grad_()
-    value = autograd_objective(standardised(features.double()), labels, weight, bias, 1e-3)
+    value = autograd_objective(standardized(features.double()), labels, weight, bias, 1e-3)
     by_weight, by_bias = torch.autograd.grad(value, (weight, bias))
     assert by_weight.abs().max() < 1e-8 and by_bias.abs().max() < 1e-8
     assert classifier.objective == pytest.approx(value.item(), rel=1e-9)
@@ -147,7 +147,7 @@ def test_fewer_images_than_dimensions_with_weak_regularisation_still_reach_the_o
     classifier = fit_logistic(features, labels, l2=1e-4, classes=3)
     reference = sklearn_fit(features, labels, c=1 / (1e-4 * 30), tol=1e-7)
     weight, bias = torch.tensor(reference.coef_.T), torch.tensor(reference.intercept_)
-    best = autograd_objective(standardised(features.double()), labels, weight, bias, 1e-4).item()
+    best = autograd_objective(standardized(features.double()), labels, weight, bias, 1e-4).item()
     assert classifier.objective == pytest.approx(best, rel=1e-3)
 
 
@@ -167,7 +167,7 @@ def test_stopping_before_the_optimum_is_said() -> None:
         fit_logistic(features, labels, l2=1e-4, classes=4, max_iterations=2)
 
 
-# Standardisation
+# Standardization
 
 
 def test_test_images_are_judged_one_by_one_with_the_training_statistics() -> None:
@@ -210,7 +210,7 @@ def test_feature_that_is_constant_in_training_is_ignored_even_if_it_varies_in_th
 
 def test_half_precision_features_are_fitted_in_more() -> None:
     features, labels = correlated_classes(300, 8, 4)
-    features = standardised(features).half()
+    features = standardized(features).half()
     classifier = fit_logistic(features, labels, l2=1e-2, classes=4)
     assert torch.equal(
         classifier.predict(features), fit_logistic(features.float(), labels, l2=1e-2, classes=4).predict(features)

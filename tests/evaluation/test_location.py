@@ -9,22 +9,20 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tiny import RECIPE
 from torch import Tensor
 
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.shifted_source import shifted
-from flexpredict.encoders.frozen import FrozenEncoder, Layer, ViTEncoder
-from flexpredict.encoders.libraries import TimmEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
+from flexpredict.encoders.timm_encoder import TimmEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.results import Result
-from flexpredict.model.encoder import build_encoder
 from flexpredict.model.timm_parts import timm
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys, uniform
 from flexpredict.showing import show
 
@@ -32,12 +30,7 @@ SIDE, PATCH = 32, 8
 GRID = SIDE // PATCH
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-
-
-class Toy(FrozenEncoder):
+class Toy(ImageEncoder):
     """Gives what a function makes of images cut into patches: B P (3·8·8) in 0 … 1 -> B P D."""
 
     def __init__(self, features_of: Callable[[Tensor], Tensor], side: int = SIDE) -> None:
@@ -45,9 +38,9 @@ class Toy(FrozenEncoder):
         self.features_of = features_of
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
         patches = torch.nn.functional.unfold(images, PATCH, stride=PATCH).mT
-        return [Layer(self.features_of(patches), None)]
+        return [Tokens(self.features_of(patches), None)]
 
 
 def noise(count: int = 200, seed: int = 1, labels: bool = False) -> ArraySource:
@@ -63,15 +56,8 @@ def scenes(count: int, split: str = "train") -> ArraySource:
     return source
 
 
-def measured(encoder: FrozenEncoder, data: ArraySource, test: ArraySource | None = None, **options: Any) -> Result:
+def measured(encoder: ImageEncoder, data: ArraySource, test: ArraySource | None = None, **options: Any) -> Result:
     return evaluate_location(encoder, data, test, out=None, accelerator="cpu", **options)
-
-
-@pytest.fixture(scope="module")
-def vit() -> ViTEncoder:
-    options = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-    encoder = build_encoder("vit_tiny_patch16_224", (SIDE, SIDE), PATCH, options=options)
-    return ViTEncoder(encoder, "tiny", "a tiny one").eval()
 
 
 # What features tell of the place
@@ -140,14 +126,14 @@ def test_features_of_another_image_are_as_far_as_the_mean_distance() -> None:
     assert numbers["moved, 1/2 patch"] == pytest.approx(100, abs=10)
 
 
-def test_accuracies_are_those_of_the_probe_on_images_shifted_by_hand(vit: ViTEncoder) -> None:
+def test_accuracies_are_those_of_the_probe_on_images_shifted_by_hand(encoder: ViTEncoder) -> None:
     train, test = scenes(150), scenes(60, "test")
-    result = measured(vit, train, test, shifts=1)
+    result = measured(encoder, train, test, shifts=1)
     assert train.labels is not None and test.labels is not None
 
     def features(images: Tensor, down: int = 0, right: int = 0) -> Tensor:
         with torch.no_grad():
-            return vit.pooled(shifted(images.permute(0, 3, 1, 2).contiguous(), down, right))
+            return encoder.pooled(shifted(images.permute(0, 3, 1, 2).contiguous(), down, right))
 
     def accuracy(down: int, right: int) -> float:
         moved = features(test.images, down, right)
@@ -159,37 +145,37 @@ def test_accuracies_are_those_of_the_probe_on_images_shifted_by_hand(vit: ViTEnc
         assert result.numbers[f"accuracy lost, {name}"] == pytest.approx(expected)
 
 
-def test_images_without_labels_are_measured_without_accuracies(vit: ViTEncoder) -> None:
-    plain = measured(vit, noise(40))
+def test_images_without_labels_are_measured_without_accuracies(encoder: ViTEncoder) -> None:
+    plain = measured(encoder, noise(40))
     assert not [name for name in plain.numbers if "accuracy" in name] and "moved, 1 patch" in plain.numbers
     alike = noise(40)
     alike.classes, alike.labels = ("thing",), torch.zeros(40, dtype=torch.int64)
-    assert measured(vit, alike).numbers.keys() == plain.numbers.keys()
+    assert measured(encoder, alike).numbers.keys() == plain.numbers.keys()
 
 
-def test_images_without_a_label_count_for_places_and_not_for_accuracy(vit: ViTEncoder) -> None:
+def test_images_without_a_label_count_for_places_and_not_for_accuracy(encoder: ViTEncoder) -> None:
     train, test = scenes(120), scenes(60, "test")
     assert test.labels is not None
     some = ArraySource("some", test.images, test.classes, torch.where(torch.arange(60) < 40, test.labels, -1))
     first = ArraySource("first", test.images[:40], test.classes, test.labels[:40])
-    partly, fewer = (measured(vit, train, images).numbers for images in (some, first))
+    partly, fewer = (measured(encoder, train, images).numbers for images in (some, first))
     assert partly["accuracy"] == pytest.approx(fewer["accuracy"])
-    whole = measured(vit, train, test).numbers
+    whole = measured(encoder, train, test).numbers
     assert partly["location share"] == whole["location share"] != fewer["location share"]
 
 
-def test_classes_are_matched_by_name(vit: ViTEncoder) -> None:
+def test_classes_are_matched_by_name(encoder: ViTEncoder) -> None:
     train, test = scenes(120), scenes(60, "test")
     assert test.classes is not None and test.labels is not None
     backwards = ArraySource("backwards", test.images, test.classes[::-1], len(test.classes) - 1 - test.labels)
-    assert measured(vit, train, backwards).numbers == measured(vit, train, test).numbers
+    assert measured(encoder, train, backwards).numbers == measured(encoder, train, test).numbers
 
 
 # Which images
 
 
 def test_halves_are_disjoint_the_same_every_time_and_have_every_class(
-    vit: ViTEncoder, monkeypatch: pytest.MonkeyPatch
+    encoder: ViTEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from flexpredict.evaluation.location import evaluation
 
@@ -203,9 +189,9 @@ def test_halves_are_disjoint_the_same_every_time_and_have_every_class(
 
     monkeypatch.setattr(evaluation, "_train_and_test", listen)
     data = scenes(101)
-    first = measured(vit, data)
-    assert measured(vit, data).numbers == first.numbers
-    measured(vit, data, seed=1)
+    first = measured(encoder, data)
+    assert measured(encoder, data).numbers == first.numbers
+    measured(encoder, data, seed=1)
     (train, test), (again, _), (other, _) = seen
     assert sorted(torch.cat((train, test)).tolist()) == list(range(101)) and abs(len(train) - len(test)) <= 2
     assert torch.equal(train, again) and not torch.equal(train, other)
@@ -213,17 +199,17 @@ def test_halves_are_disjoint_the_same_every_time_and_have_every_class(
     assert (first.protocol["train"]["images"], first.protocol["test"]["images"]) == (len(train), len(test))
 
 
-def test_fewer_images_are_used_where_asked(vit: ViTEncoder) -> None:
-    result = measured(vit, noise(80), images=12)
+def test_fewer_images_are_used_where_asked(encoder: ViTEncoder) -> None:
+    result = measured(encoder, noise(80), images=12)
     assert (result.protocol["train"]["images"], result.protocol["test"]["images"]) == (12, 12)
     assert result.protocol["settings"] == "12 images"
 
 
-def test_features_of_shifted_images_are_kept(vit: ViTEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_of_shifted_images_are_kept(encoder: ViTEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     data = noise(40)
-    first = measured(vit, data, shifts=1)
-    monkeypatch.setattr(vit, "pooled", lambda images, *more: torch.zeros(len(images), 24))
-    assert measured(vit, data, shifts=1).numbers == first.numbers
+    first = measured(encoder, data, shifts=1)
+    monkeypatch.setattr(encoder, "pooled", lambda images, *more: torch.zeros(len(images), 24))
+    assert measured(encoder, data, shifts=1).numbers == first.numbers
 
 
 # Encoders and refusals
@@ -239,8 +225,8 @@ def test_encoders_of_other_libraries_are_measured_too(name: str) -> None:
     assert 0 <= result.numbers["location share"] <= 100 and np.isfinite(list(result.numbers.values())).all()
 
 
-def test_grids_that_are_not_square_and_single_rows_are_measured(vit: ViTEncoder) -> None:
-    result = measured(vit, noise(40), image_size=(8, 48))
+def test_grids_that_are_not_square_and_single_rows_are_measured(encoder: ViTEncoder) -> None:
+    result = measured(encoder, noise(40), image_size=(8, 48))
     assert result.protocol["grid"] == "1x6" and list(result.details["place"]["r2"]) == ["column"]
     assert result.protocol["shifts_in_pixels"]["1 patch"] == {"right": 8}
 
@@ -256,33 +242,27 @@ def test_grids_that_are_not_square_and_single_rows_are_measured(vit: ViTEncoder)
         (40, {"image_size": (8, 8)}, "sees an image of 8x8 as one patch.*image_size=16x16"),
         (40, {"image_size": (33, 32)}, "cannot be cut into"),
         (40, {"layers": 9}, "which has 2"),
-        (40, {"pooling": "class"}, "class token was asked of"),
+        (40, {"pooling": "class"}, "needs a class token"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_the_work(
-    count: int, options: dict[str, Any], message: str, vit: ViTEncoder, tmp_path: Path
+    count: int, options: dict[str, Any], message: str, encoder: ViTEncoder, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        measured(vit, noise(count), **options)
+        measured(encoder, noise(count), **options)
     assert not (tmp_path / "cache").exists()
 
 
 # The command
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    out = tmp_path_factory.mktemp("runs") / "r"
-    pretrain("scenes:120,size=32", out, **RECIPE | {"epochs": 0.3})
-    return str(out)
-
-
 def test_the_command_prints_tables_and_writes_the_whole_protocol(
-    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
-    words = ["evaluate", "location", run, "--data", "scenes:60,size=32", "--accelerator", "cpu", "--table", "all.csv"]
+    words = ["evaluate", "location", str(finished), "--data", "scenes:60,size=32"]
+    words += ["--accelerator", "cpu", "--table", "all.csv"]
     assert main(words) == 0
     printed = capsys.readouterr().out
     for text in ("location share", "R²", "mean error in patches", "1 - cosine", "1/4 patch", "3 patches", "lost"):
@@ -300,8 +280,8 @@ def test_the_command_prints_tables_and_writes_the_whole_protocol(
     assert "shifts=8" in capsys.readouterr().err
 
 
-def test_tables_of_images_without_labels_have_no_accuracies(vit: ViTEncoder) -> None:
+def test_tables_of_images_without_labels_have_no_accuracies(encoder: ViTEncoder) -> None:
     console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    show(measured(vit, noise(40)), console)
+    show(measured(encoder, noise(40)), console)
     text = console.export_text()
     assert "accuracy" not in text and "2 patches" in text and "…" not in text

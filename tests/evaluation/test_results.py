@@ -1,6 +1,7 @@
 """Results on disk: JSON that tells how to get the numbers again, and a table that compares encoders."""
 
 import csv
+import io
 import json
 import sys
 from datetime import datetime
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.result_files import append_to_table, read_table, write_result
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, Results
+from flexpredict.showing import show
 
 
 def result(encoder: str = "target encoder of runs/a", fingerprint: str = "f1", **more: Any) -> Result:
@@ -99,3 +102,34 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path) -> None:
         write_result(result(), tmp_path / "file" / "result.json")
     with pytest.raises(UserError, match="cannot be read as a table"):
         append_to_table(result(), tmp_path)
+
+
+def text_of(table: Any) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def test_a_result_is_a_table_and_plain_values() -> None:
+    one = result(details={"20-NN": {"interval_95": 0.5}}, numbers={"20-NN": 61.234, "linear": 50.0})
+    shown = text_of(one.table())
+    assert "61.23 ± 0.50" in shown and "50.00" in shown and "birds" in shown
+    assert json.loads(json.dumps(one.to_dict())) == one.to_dict()
+    assert set(one.to_dict()) == {"task", "encoder", "data", "numbers", "protocol", "details"}
+
+
+def test_several_results_are_lines_of_one_table_named_by_what_differs() -> None:
+    by_task = Results([result(task="clevr count"), result(task="clevr dist")])
+    assert "clevr count" in text_of(by_task.table()) and "birds" not in text_of(by_task.table())
+    by_data = Results([result(), result(data="flowers")])
+    assert "flowers" in text_of(by_data.table()) and len(by_data) == 2 and by_data[1].data == "flowers"
+    assert [entry["data"] for entry in by_data.to_dict()["results"]] == ["birds", "flowers"]
+
+
+def test_title_warnings_and_files_are_shown_around_the_table() -> None:
+    one = result(protocol={"settings": "last 4 layers"}, files=[Path("a.json")], warnings=["3 images are missing."])
+    console = Console(width=100, record=True, file=io.StringIO())
+    show(one, console)
+    first, *_, warning, written = console.export_text().splitlines()
+    assert first.endswith("(%): target encoder of runs/a, last 4 layers")
+    assert (warning, written) == ("Warning: 3 images are missing.", "Written: a.json")

@@ -8,15 +8,15 @@ import pytest
 from PIL import Image
 from tiny import RECIPE, write_pictures
 
+from flexpredict import pretrain
 from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.evaluation.splits import open_splits
 from flexpredict.evaluation.transfer import transfer
-from flexpredict.pretraining import pretrain
 from flexpredict.settings.probing import Probing
 
 QUICK: dict[str, Any] = {"neighbors": 3, "l2": 0.1, "out": None, "accelerator": "cpu"}

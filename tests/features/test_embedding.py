@@ -22,12 +22,12 @@ from safetensors import safe_open
 from tiny import write_pictures
 from torch import Tensor
 
-from flexpredict.commands.embed import run
+from flexpredict.cli import main
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import ImageSource, open_images, open_source
 from flexpredict.data.sources.streams import Record
-from flexpredict.encoders.frozen import FrozenEncoder, Layer
+from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
 from flexpredict.features import embedding, part_maker, table_file
 from flexpredict.features import embedding_files as files_module
@@ -53,7 +53,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def embedded(
     source: Any,
     out: Path,
-    encoder: FrozenEncoder | str | None = None,
+    encoder: ImageEncoder | str | None = None,
     how: Extraction = HOW,
     patches: Any = None,
     **options: Any,
@@ -345,8 +345,8 @@ def test_a_part_has_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -
 class OwnWay(MeanColor):
     """Pools in a way of its own, like some of timm's models."""
 
-    def pooled(self, images: Tensor, count: int = 1, pooling: Any = None) -> Tensor:
-        return self.layers(images)[0].patches.amax(dim=1)
+    def _pooled(self, pixels: Tensor, count: int, pooling: Any, layers: Any = None) -> Tensor:
+        return self._tokens(pixels, count)[0].patches.amax(dim=1)
 
 
 class TwoGrids(MeanColor):
@@ -356,9 +356,9 @@ class TwoGrids(MeanColor):
         super().__init__()
         self.depth = 2
 
-    def _layers(self, images: Tensor, count: int) -> list[Layer]:
-        last = super()._layers(images, 1)[0]
-        return [Layer(last.patches[:, :4], None), last][-count:]
+    def _tokens(self, images: Tensor, count: int) -> list[Tokens]:
+        last = super()._tokens(images, 1)[0]
+        return [Tokens(last.patches[:, :4], None), last][-count:]
 
 
 def test_an_encoder_that_pools_in_its_own_way_does_so_with_patches_too(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_what_an_encoder_cannot_give_is_refused_before_any_work(tmp_path: Path) 
         (TwoGrids(), replace(HOW, layers=2), "different numbers of patches"),
         (MeanColor(), replace(HOW, layers=2), "which has 1"),
         (MeanColor(), replace(HOW, image_size=(33, 32)), "cannot be cut"),
-        (MeanColor(), replace(HOW, pooling="class"), "has none to give"),
+        (MeanColor(), replace(HOW, pooling="class"), "needs a class token"),
     ):
         with pytest.raises(UserError, match=said):
             embedded(source, tmp_path / "f.npy", encoder, how, patches="float32")
@@ -424,7 +424,7 @@ def test_where_writing_fails_the_finished_parts_are_kept(
 def test_the_command_writes_the_file_that_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "f.safetensors"
     words = ["--data", "scenes:20,size=16", "--out", str(out), "--image_size", "32", "--patches", "--accelerator=cpu"]
-    assert run(["timm:test_vit,pretrained=no", *words]) == 0
+    assert main(["embed", "timm:test_vit,pretrained=no", *words]) == 0
     assert "Embedded 20 images, 64 features each, and 2x2 patches of 64 (float16)." in capsys.readouterr().out
     with safe_open(out, "pt") as file:
         assert file.get_slice("patches").get_shape() == [20, 4, 64]

@@ -16,7 +16,8 @@ from tiny import write_pictures
 
 from flexpredict.cli import main
 from flexpredict.data.sources.opening import ImageSource, open_source
-from flexpredict.encoders.frozen import FrozenEncoder, ViTEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.features import parts as parts_module
 from flexpredict.features.extraction import Features, cached_features, extract_features
@@ -31,7 +32,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_module, "_MOST_IMAGES", 16)
 
 
-def cached(encoder: FrozenEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
+def cached(encoder: ImageEncoder, source: ImageSource, how: Extraction = HOW) -> Features:
     return cached_features(encoder, source, how, Fabric(accelerator="cpu", devices=1), Console(quiet=True))
 
 
@@ -127,8 +128,8 @@ def test_bfloat16_is_close_to_float32() -> None:
     exact = cached(encoder, source).vectors
     rough = cached(encoder, source, replace(HOW, precision="bf16-mixed")).vectors
     assert not torch.equal(exact, rough)
-    centred = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
-    assert float(torch.nn.functional.cosine_similarity(*centred).min()) > 0.99
+    centered = [vectors - vectors.mean(dim=0) for vectors in (exact, rough)]
+    assert float(torch.nn.functional.cosine_similarity(*centered).min()) > 0.99
     with pytest.raises(UserError, match="precision=16 is not known"):
         Extraction(precision="16")
 

@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from tiny import write_pictures
 
-from flexpredict.commands.similar import run
+from flexpredict.cli import main
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_images, open_source
 from flexpredict.data.sources.streams import Record
@@ -175,7 +175,7 @@ def test_the_command_prints_a_table_a_query_and_draws_the_picture(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["--data", "scenes:30,size=32", "--query", "3", "17", "--image_size", "32", "--accelerator", "cpu"]
-    assert run(["timm:test_vit,pretrained=no", *words, "--top", "4"]) == 0
+    assert main(["similar", "timm:test_vit,pretrained=no", *words, "--top", "4"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("similarity") == 2 and "Written: similar.png" in printed
     with Image.open("similar.png") as picture:

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from tiny import RECIPE
 from torch.nn import functional as F
 
+from flexpredict import pretrain
 from flexpredict.masking import sample_masks
 from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.positions import noise_to_signal
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import normal, sample_keys
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.positions import Positions
 
@@ -162,7 +162,7 @@ def test_a_run_says_its_defaults_learns_and_saves_the_teacher(pictures: str, tmp
     assert records[-1]["loss"] < 0.9 * records[0]["loss"]
     assert records[-1]["noise_to_signal"] > 0 and records[-1]["ema_momentum"] > 0.99
     saved = load_file(tmp_path / "run" / "checkpoints" / "last" / "model.safetensors")
-    for name, tensor in load_encoder(tmp_path / "run").vit.state_dict().items():
+    for name, tensor in read_encoder(tmp_path / "run").encoder.vit.state_dict().items():
         assert torch.equal(tensor, saved[f"target_encoder.vit.{name}"])
 
 

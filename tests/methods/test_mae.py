@@ -11,13 +11,13 @@ from interrupted import assert_a_resumed_run_ends_as_if_nothing_had_happened
 from safetensors.torch import load_file
 from tiny import RECIPE
 
+from flexpredict import pretrain
 from flexpredict.masking import sample_masks
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.predictor import Predictor
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.positions import Positions
 from flexpredict.torchvision_repair import repair
@@ -165,7 +165,7 @@ def test_a_run_says_its_defaults_learns_and_saves_the_encoder_it_trained(picture
     assert records[-1]["loss"] < 0.9 * records[0]["loss"]
     assert records[-1]["noise_to_signal"] > 0 and "ema_momentum" not in records[-1]
     saved = load_file(tmp_path / "run" / "checkpoints" / "last" / "model.safetensors")
-    for name, tensor in load_encoder(tmp_path / "run").vit.state_dict().items():
+    for name, tensor in read_encoder(tmp_path / "run").encoder.vit.state_dict().items():
         assert torch.equal(tensor, saved[f"context_encoder.vit.{name}"])
 
 

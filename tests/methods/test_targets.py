@@ -10,13 +10,13 @@ from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 from torch.nn import functional as F
 
+from flexpredict import pretrain
 from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.methods.targets import RunningStandardization
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.predictor import Predictor
-from flexpredict.pretraining import pretrain
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.targets import Targets
 

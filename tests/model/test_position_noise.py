@@ -14,6 +14,7 @@ from tiny import RECIPE
 from torch import nn
 from torch.nn import functional as F
 
+from flexpredict import pretrain
 from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
@@ -21,7 +22,6 @@ from flexpredict.model.encoder import build_encoder
 from flexpredict.model.position_noise import ConditionalNoise, noisy_tokens, stochastic_positions
 from flexpredict.model.positions import noise_to_signal, sincos_positions
 from flexpredict.model.predictor import Predictor
-from flexpredict.pretraining import pretrain
 from flexpredict.randomness import sample_keys
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.positions import Positions

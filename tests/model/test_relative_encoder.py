@@ -95,7 +95,7 @@ def test_all_patches_give_the_output_of_transformers(
     loaded = flexpredict.load(tmp_path)
     images = numbers(2, 3, 32, 32)
     close(loaded.encoder.last_tokens(images)[-1], model(images).last_hidden_state)
-    assert isinstance(loaded.encoder, RelativeEncoder) and "relative positions" in loaded.found[0]
+    assert isinstance(loaded.encoder, RelativeEncoder) and "relative positions" in loaded.details[0]
 
 
 def test_a_pair_of_patches_has_the_row_of_timms_index() -> None:

@@ -22,7 +22,6 @@ from flexpredict.report import charts, write_report
 from flexpredict.report.charts import (
     Axis,
     Metric,
-    Series,
     chart,
     format_number,
     linear_axis,
@@ -31,8 +30,9 @@ from flexpredict.report.charts import (
     tick_labels,
     tick_values,
 )
-from flexpredict.report.run_record import read_run
 from flexpredict.report.sections import SECTIONS
+from flexpredict.runs.run_record import read_run
+from flexpredict.runs.series import Series
 
 CONFIG = {
     "data": "/photos",

@@ -7,7 +7,7 @@ from torch import nn
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.encoder import build_encoder
 from flexpredict.model.predictor import Predictor
-from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.training.muon import Muon, orthogonalized
 from flexpredict.training.optimizer import build_optimizers
 
@@ -48,7 +48,7 @@ def test_it_moves_matrices_as_torchs_own_does() -> None:
 
 def test_muon_gets_the_matrices_of_blocks_and_adamw_the_rest_and_each_parameter_has_one() -> None:
     network = model()
-    muon, adamw = build_optimizers(Optimizer(kind="muon"), network, lr=1e-3)
+    muon, adamw = build_optimizers(SettledOptimizer(kind="muon", lr=1e-3), network)
     names = {id(parameter): name for name, parameter in network.named_parameters() if parameter.requires_grad}
     given = [
         [names.pop(id(parameter)) for group in optimizer.param_groups for parameter in group["params"]]
@@ -61,7 +61,7 @@ def test_muon_gets_the_matrices_of_blocks_and_adamw_the_rest_and_each_parameter_
 
 def test_adamw_alone_decays_matrices_and_nothing_else() -> None:
     network = model()
-    (adamw,) = build_optimizers(Optimizer(), network, lr=1e-3)
+    (adamw,) = build_optimizers(SettledOptimizer(lr=1e-3), network)
     decays, free = adamw.param_groups
     assert decays["decays"] and not free["decays"]
     assert all(parameter.ndim >= 2 for parameter in decays["params"])

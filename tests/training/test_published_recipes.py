@@ -67,5 +67,5 @@ def test_huge_comes_with_the_papers_patches_and_with_the_released_ones() -> None
 
 def test_schedules_cannot_be_held_within_the_warm_up() -> None:
     settings = {"warmup_epochs": 5, "hold_from_epoch": 4}
-    with pytest.raises(UserError, match=r"hold_from_epoch is 4, within the warm-up of 5 epochs"):
+    with pytest.raises(UserError, match=r"hold_from_epoch=4 is within the warm-up of 5 epochs"):
         plan_of(make_recipe({"batch_size": 8, "epochs": 10, "image_size": 32, "optimizer": settings}))

@@ -14,13 +14,11 @@ import yaml
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
-from flexpredict import pretraining
-from flexpredict.commands import ablate
-from flexpredict.commands import pretrain as command
+from flexpredict import ablate, pretrain, pretraining
+from flexpredict.commands.table import COMMANDS
 from flexpredict.data.sources.opening import ArraySource
 from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.pretraining import pretrain
 from flexpredict.runs.metrics import read_records
 from flexpredict.settings.recipe import Recipe
 from flexpredict.training import loop, rehearsal, time_limit
@@ -31,11 +29,6 @@ from flexpredict.training.smaller_encoder import suggest_smaller
 from flexpredict.training.time_limit import most_steps, with_epochs
 
 TIMED = {**RECIPE, "epochs": None, "checkpoint_every": 10, "log_every": 5}
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_pictures(tmp_path_factory.mktemp("data") / "pictures"))
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +172,7 @@ def test_a_folder_in_use_and_a_bad_number_are_refused_before_anything_is_measure
     with pytest.raises(UserError, match="already holds a run"):
         pretrain(pictures, tmp_path / "run", **TIMED, minutes=1)
     for minutes in (0, -3, float("inf"), float("nan")):
-        with pytest.raises(UserError, match=r"minutes is .* must be more than 0"):
+        with pytest.raises(UserError, match=r"minutes=.* must be more than 0"):
             pretrain(pictures, tmp_path / "new", **TIMED, minutes=minutes)
     assert not (tmp_path / "new").exists()
 
@@ -234,10 +227,10 @@ def recipe_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Recipe:
 
     def run(recipe: Recipe, *_: Any, **options: Any) -> SimpleNamespace:
         recipes.append(recipe)
-        return SimpleNamespace(finished=True)
+        return SimpleNamespace(steps=1, finished=True)
 
     monkeypatch.setattr(pretraining, "run", run)
-    assert command.run(["--data", "scenes", *arguments]) == 0
+    assert pretrain(**COMMANDS["pretrain"].arguments(["--data", "scenes", *arguments])).finished
     return recipes[0]
 
 
@@ -262,8 +255,8 @@ def test_what_is_given_beside_a_recipe_file_says_how_long(tmp_path: Path, monkey
 
 
 def test_arms_of_an_ablation_have_one_length() -> None:
-    with pytest.raises(UserError, match=r"minutes is 5.*--epochs"):
-        ablate.run(["table6", "--data", "scenes", "--minutes", "5"])
+    with pytest.raises(UserError, match=r"minutes=5.*epochs="):
+        ablate("table6", data="scenes", minutes=5)
 
 
 def test_too_little_time_names_a_smaller_encoder(
@@ -274,7 +267,7 @@ def test_too_little_time_names_a_smaller_encoder(
     said = " ".join(capsys.readouterr().out.split())
     assert "0.3 minutes allow" in said and "one takes 1,000 ms (measured)" in said
     assert "0.3 minutes are short for this encoder" in said
-    assert """--model_options '{"embed_dim": 96, "depth": 4, "num_heads": 3}'""" in said
+    assert """model_options={"embed_dim": 96, "depth": 4, "num_heads": 3}""" in said
 
 
 def test_enough_time_gives_no_advice(

@@ -15,10 +15,11 @@ from ranks import warm_processes
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
+from flexpredict import pretrain, pretraining
 from flexpredict.errors import UserError
 from flexpredict.methods import ijepa
-from flexpredict.pretraining import pretrain
-from flexpredict.runs.encoder_file import load_encoder
+from flexpredict.model.encoder import Encoder
+from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.training.schedules import cosine, linear, warmup_cosine
 
 
@@ -55,7 +56,7 @@ def test_a_run_leaves_everything_behind(finished: Path, pictures: str) -> None:
 
 
 def test_the_encoder_file_rebuilds_the_target_encoder(finished: Path) -> None:
-    encoder = load_encoder(finished)
+    encoder = read_encoder(finished).encoder
     saved = weights(finished)
     for name, tensor in encoder.vit.state_dict().items():
         assert torch.equal(tensor, saved[f"target_encoder.vit.{name}"])
@@ -288,6 +289,24 @@ def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, tmp_p
     probed = [record for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
     assert [record["step"] for record in probed] == [6, 12, 18]
     assert all(0.0 <= record["knn_accuracy"] <= 1.0 for record in probed)
+
+
+def test_the_encoder_that_probed_best_is_kept_whatever_comes_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cat", "dog"):
+        write_pictures(tmp_path / "labelled" / name, 24)
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def probe(encoder: Encoder) -> float:
+        seen.append({name: tensor.clone() for name, tensor in encoder.vit.state_dict().items()})
+        return [0.3, 0.6, 0.5][len(seen) - 1]
+
+    monkeypatch.setattr(pretraining, "online_probe", lambda *_: probe)
+    pretrain(str(tmp_path / "labelled"), tmp_path / "run", **RECIPE, probe_every=1)
+    best = load_file(tmp_path / "run" / "encoder_best.safetensors")
+    assert all(torch.equal(best[name], seen[1][name]) for name in best)
+    assert not all(torch.equal(best[name], seen[2][name]) for name in best)
 
 
 def test_an_unreadable_picture_is_skipped_counted_and_listed_once(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import OPTIONS, torchrun, two_ranks
+from ranks import OPTIONS, two_ranks
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
-from flexpredict.pretraining import pretrain
+from flexpredict import pretrain
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_two_ranks_reach_the_weights_of_one(kind: str, standardize: Any, tmp_pat
 def test_two_ranks_agree_on_the_length_that_fits_the_time(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "pictures")
     given = [word for name, value in OPTIONS.items() if name != "epochs" for word in (f"--{name}", value)]
-    done = torchrun(
+    done = two_ranks(
         "pretrain", "--data", str(pictures), "--out", str(tmp_path / "run"), *given, "--devices", "2",
         "--minutes", "0.3",
     )  # fmt: skip
@@ -51,6 +51,6 @@ def test_two_ranks_agree_on_the_length_that_fits_the_time(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_bad_input_ends_both_ranks_with_one_message(tmp_path: Path) -> None:
     places = ["--data", str(tmp_path / "missing"), "--out", str(tmp_path / "run")]
-    done = torchrun("pretrain", *places, "--accelerator=cpu", "--devices=2")
+    done = two_ranks("pretrain", *places, "--accelerator=cpu", "--devices=2")
     assert done.returncode != 0 and "There is no folder" in done.stderr
     assert not (tmp_path / "run").exists()

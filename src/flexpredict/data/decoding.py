@@ -54,7 +54,11 @@ class ImageFacts:
 
 
 def decode(
-    encoded: Encoded, name: str, image_size: Size, choose_box: Callable[[int, int], Box], mirror: bool = False
+    encoded: Encoded | Image.Image,
+    name: str,
+    image_size: Size,
+    choose_box: Callable[[int, int], Box],
+    mirror: bool = False,
 ) -> Tensor:
     """One crop of an image: 3 H W uint8. `choose_box` is given the height and the width of the image."""
     with opened(encoded, name) as image:

@@ -48,14 +48,16 @@ class RefusedError(Exception):
 
 
 @contextmanager
-def opened(encoded: Encoded, name: str) -> Iterator[Image.Image]:
+def opened(encoded: Encoded | Image.Image, name: str) -> Iterator[Image.Image]:
     """The image before its pixels are decoded. Every error until it is closed becomes an `UnreadableImage`."""
     # Not `warnings.catch_warnings`: of two threads, one would undo the filters of the other.
     if tuple(warnings.filters[:1]) != (_PIL_WARNINGS,):
         warnings.filterwarnings("ignore", module=_PIL_WARNINGS[3].pattern)
     # Decoders meet arbitrary bytes here, and raise nearly every kind of exception over them.
     try:
-        if isinstance(encoded, np.ndarray):
+        if isinstance(encoded, Image.Image):
+            yield encoded.copy()  # decoding at a fraction of the size would change the caller's image
+        elif isinstance(encoded, np.ndarray):
             yield _from_array(encoded)
         else:
             with _file(encoded) as file, _identified(file) as image:

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.errors import UserError, did_you_mean, some_of
-from flexpredict.evaluation.subsets import label_subset
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ def with_labels(source: ImageSource, role: str) -> LabeledImages:
     """All images of a source that have a label. role: "training" or "test"."""
     if source.labels is None or not bool((source.labels >= 0).any()):
         raise UserError(
-            f"The {role} images of {source.name} have no labels. Sort them into folders directly below it, one "
-            "for each class and at least two; or name the column of a table with ,label=NAME."
+            f"The {role} images of {source.name} have no labels. Sort them into folders directly below it, one for "
+            "each class and at least two; or name the column of a table with ,label=NAME."
         )
     classes = source.classes or tuple(str(number) for number in range(int(source.labels.max()) + 1))
     images = LabeledImages(source, source.labels, classes)
@@ -136,8 +136,8 @@ def _check_classes(images: LabeledImages, where: str) -> None:
 
 def _suggestion(name: str, known: tuple[str, ...]) -> str:
     """A class that may be meant. "7 objects" is not a misspelling of "6 objects"."""
-    without_digits = re.sub(r"\d", "", name)
-    return did_you_mean(name, [other for other in known if re.sub(r"\d", "", other) != without_digits])
+    without_digits = re.sub(r"\d+", "", name)
+    return did_you_mean(name, [other for other in known if re.sub(r"\d+", "", other) != without_digits])
 
 
 def _file_name(name: str) -> str:

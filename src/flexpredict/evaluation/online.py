@@ -7,7 +7,7 @@ from torch import Tensor
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.sources.opening import ImageSource
-from flexpredict.encoders.frozen import ViTEncoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import permutation, stream_key
@@ -21,13 +21,13 @@ _BATCH = 250
 def online_probe(
     source: ImageSource, image_size: tuple[int, int], device: torch.device, seed: int
 ) -> Callable[[Encoder], float]:
-    """A function from an encoder to its k-NN accuracy on images of the labelled `source`.
+    """A function from an encoder to its k-NN accuracy on images of the labeled `source`.
 
     Up to 2,500 images, the same every time; a fifth of them are classified by the rest.
     """
     assert source.labels is not None
-    labelled = (source.labels >= 0).nonzero()[:, 0]
-    chosen = labelled[permutation(stream_key(seed, "online probe"), len(labelled))[:_MOST_IMAGES]]
+    labeled = (source.labels >= 0).nonzero()[:, 0]
+    chosen = labeled[permutation(stream_key(seed, "online probe"), len(labeled))[:_MOST_IMAGES]]
 
     def features_of(encoder: Encoder, indices: Tensor) -> tuple[Tensor, Tensor]:
         images, unreadable = source.read(indices, draw_crops(PRESETS["none"], indices), image_size)

@@ -10,15 +10,15 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, with_labels
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.results import Result, Results
-from flexpredict.evaluation.subsets import label_subset
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
@@ -28,7 +28,7 @@ _USUAL_SHARES = (0.01, 0.1, 1.0)
 
 
 def run_probe(
-    encoder: FrozenEncoder,
+    encoder: ImageEncoder,
     train: ImageSource,
     test: ImageSource,
     how: Extraction | None = None,
@@ -135,7 +135,7 @@ class _LabeledFeatures:
 
 
 def _features(
-    encoder: FrozenEncoder, images: LabeledImages, how: Extraction, fabric: Fabric, console: Console
+    encoder: ImageEncoder, images: LabeledImages, how: Extraction, fabric: Fabric, console: Console
 ) -> _LabeledFeatures:
     found = cached_features(encoder, images.source, how, fabric, console)
     device = fitting_device(fabric)

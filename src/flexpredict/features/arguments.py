@@ -16,8 +16,8 @@ __all__ = ["EncoderLike", "ImagesLike", "Pooling", "Precision", "SizeLike", "Str
 Which: TypeAlias = Literal["target", "context"]
 
 if TYPE_CHECKING:
-    from flexpredict.encoders.frozen import FrozenEncoder
+    from flexpredict.encoders.image_encoder import ImageEncoder
 
-    EncoderLike: TypeAlias = str | Path | FrozenEncoder
+    EncoderLike: TypeAlias = str | Path | ImageEncoder
 else:
     EncoderLike = str | Path

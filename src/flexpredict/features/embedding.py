@@ -19,7 +19,7 @@ from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, printable
 from flexpredict.features.embedding_files import EmbeddingFiles
 from flexpredict.features.encoding import FeatureShape, PatchType, feature_shape
@@ -75,7 +75,7 @@ class EmbedResult:
 
 
 def write_embedding(
-    encoder: FrozenEncoder,
+    encoder: ImageEncoder,
     images: ImageSource | ImageStream,
     out: Path,
     how: Extraction,

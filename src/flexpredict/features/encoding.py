@@ -7,12 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from flexpredict.encoders.frozen import FrozenEncoder, Layer, pool
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.settings.extraction import Extraction
+from flexpredict.sizes import Grid
 
 PatchType = Literal["float16", "float32"]
-Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FeatureShape:
 
 
 @torch.no_grad()
-def feature_shape(encoder: FrozenEncoder, how: Extraction, patches: PatchType | None = None) -> FeatureShape:
+def feature_shape(encoder: ImageEncoder, how: Extraction, patches: PatchType | None = None) -> FeatureShape:
     """Found with a blank image, so that what an encoder cannot give is refused before any work."""
     height, width = size = how.size_for(encoder)
     encoder.check_size(size)
@@ -47,40 +47,34 @@ def feature_shape(encoder: FrozenEncoder, how: Extraction, patches: PatchType | 
 
 
 def encode(
-    encoder: FrozenEncoder, images: Tensor, how: Extraction, with_patches: bool = False
+    encoder: ImageEncoder, images: Tensor, how: Extraction, with_patches: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """images: B 3 H W uint8, on the encoder's device -> vectors B D float32, patches B P D; layers concatenated."""
     with _autocast(how, images):
         if not with_patches:
             return encoder.pooled(images, how.layers, how.pooling).float(), None
-        layers = encoder.layers(images, how.layers)
-        patches = concatenated(layers, encoder.what)
-        # An encoder with its own way of pooling needs a pass of its own.
-        if type(encoder).pooled is not FrozenEncoder.pooled:
-            pooled = encoder.pooled(images, how.layers, how.pooling)
-        else:
-            pooled = torch.cat([pool(layer, how.pooling or encoder.pooling, encoder.what) for layer in layers], dim=1)
-    return pooled.float(), patches
+        pooled, layers = encoder.pooled_and_layers(images, how.layers, how.pooling)
+    return pooled.float(), concatenated(layers, encoder.what)
 
 
-def encode_patches(encoder: FrozenEncoder, images: Tensor, how: Extraction) -> Tensor:
+def encode_patches(encoder: ImageEncoder, images: Tensor, how: Extraction) -> Tensor:
     """images: B 3 H W uint8, on the encoder's device -> B P D float32; layers concatenated."""
     with _autocast(how, images):
         layers = encoder.layers(images, how.layers)
     return concatenated(layers, encoder.what).float()
 
 
-def concatenated(layers: list[Layer], what: str) -> Tensor:
+def concatenated(layers: list[Tensor], what: str) -> Tensor:
     """Patches of all layers, each B P D -> B P (layers·D)."""
-    if len({layer.patches.shape[1] for layer in layers}) > 1:
+    if len({patches.shape[1] for patches in layers}) > 1:
         raise UserError(
             f"The last {len(layers)} layers of {what} have different numbers of patches, so they cannot be "
             "concatenated. Use layers=1."
         )
-    return torch.cat([layer.patches for layer in layers], dim=2)
+    return torch.cat(layers, dim=2)
 
 
-def require_grid(encoder: FrozenEncoder, image_size: tuple[int, int], patches: int) -> Grid:
+def require_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int) -> Grid:
     """Rows and columns of so many patches in an image of this size."""
     (height, width), (patch_height, patch_width) = image_size, encoder.patch_size
     # A convolutional network has one cell more where its cells do not fill the image.
@@ -95,7 +89,7 @@ def require_grid(encoder: FrozenEncoder, image_size: tuple[int, int], patches: i
     )
 
 
-def require_finite(vectors: Tensor, encoder: FrozenEncoder, describe: Callable[[int], str], indices: Tensor) -> None:
+def require_finite(vectors: Tensor, encoder: ImageEncoder, describe: Callable[[int], str], indices: Tensor) -> None:
     """vectors: B D, of the images with these indices (B); `describe` names an image."""
     bad = ~torch.isfinite(vectors).all(dim=1)
     if bad.any():

@@ -11,7 +11,7 @@ from torch import Tensor
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.listing import cache_folder, digest
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.features.encoding import feature_shape
 from flexpredict.features.named_batches import source_batches
@@ -34,7 +34,7 @@ class Features:
 
 
 def extract_features(
-    encoder: FrozenEncoder,
+    encoder: ImageEncoder,
     source: ImageSource,
     how: Extraction | None = None,
     *,
@@ -48,7 +48,7 @@ def extract_features(
 
 
 def cached_features(
-    encoder: FrozenEncoder, source: ImageSource, how: Extraction, fabric: Fabric, console: Console
+    encoder: ImageEncoder, source: ImageSource, how: Extraction, fabric: Fabric, console: Console
 ) -> Features:
     """Features of all images of a source, on every rank. Ranks share the work.
 

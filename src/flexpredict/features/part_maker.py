@@ -12,7 +12,7 @@ from torch import Tensor
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import ImageStream
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.features.encoding import PatchType, encode, require_finite
 from flexpredict.features.named_batches import NamedBatch, source_batches, stream_batches, stream_entries
@@ -32,7 +32,7 @@ class PartMaker:
         fabric: the processes that share the work.
     """
 
-    encoder: FrozenEncoder
+    encoder: ImageEncoder
     how: Extraction
     parts: PartsFolder
     images_in_part: int
@@ -88,7 +88,7 @@ class PartMaker:
 
 @torch.no_grad()
 def encode_part(
-    encoder: FrozenEncoder,
+    encoder: ImageEncoder,
     batches: Iterable[NamedBatch],
     how: Extraction,
     patches: PatchType | None = None,
@@ -125,7 +125,7 @@ def encode_part(
     )
 
 
-def _rounded(patches: Tensor, patch_type: PatchType | None, encoder: FrozenEncoder, names: list[str]) -> Tensor:
+def _rounded(patches: Tensor, patch_type: PatchType | None, encoder: ImageEncoder, names: list[str]) -> Tensor:
     rounded = patches.to(torch.float16 if patch_type == "float16" else torch.float32).cpu()
     bad = ~torch.isfinite(rounded).flatten(1).all(dim=1)
     if bad.any():

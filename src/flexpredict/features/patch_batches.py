@@ -9,7 +9,7 @@ from torch import Tensor
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import evaluation_batches
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.features.encoding import encode_patches, require_finite
 from flexpredict.settings.extraction import Extraction
 
@@ -25,7 +25,7 @@ class PatchBatch:
 
 @torch.no_grad()
 def patch_batches(
-    encoder: FrozenEncoder, source: ImageSource, how: Extraction, device: torch.device | str = "cpu"
+    encoder: ImageEncoder, source: ImageSource, how: Extraction, device: torch.device | str = "cpu"
 ) -> Iterator[PatchBatch]:
     """Patch features of all images of a source, in its order."""
     encoder.eval().to(device)

@@ -18,7 +18,7 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource, class_name
 from flexpredict.data.sources.record_source import RecordSource
 from flexpredict.data.sources.streams import Record
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, did_you_mean, printable
 from flexpredict.features.extraction import Features, cached_features, extract_features
 from flexpredict.features.similarity_sheet import Neighbor, SheetRow, similarity_sheet
@@ -80,7 +80,7 @@ def check_request(queries: Sequence[str | int], top: int, out: Path | None) -> N
 
 
 def find_similar(
-    encoder: FrozenEncoder,
+    encoder: ImageEncoder,
     source: ImageSource,
     queries: Sequence[str | int],
     how: Extraction,
@@ -168,7 +168,7 @@ def _query(query: str | int, source: ImageSource) -> _Query:
         raise _unreadable(failure) from failure
 
 
-def _query_features(encoder: FrozenEncoder, asked: list[_Query], how: Extraction, fabric: Fabric) -> Tensor:
+def _query_features(encoder: ImageEncoder, asked: list[_Query], how: Extraction, fabric: Fabric) -> Tensor:
     """Q D."""
     images = RecordSource(name="the queries", records=[query.record for query in asked])
     features = extract_features(encoder, images, how, device=fabric.device)

@@ -10,7 +10,8 @@ from rich.console import Console
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_images, open_source
 from flexpredict.data.sources.streams import ImageStream
-from flexpredict.encoders.frozen import FrozenEncoder, open_encoder
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.features.arguments import EncoderLike, ImagesLike, StreamLike, Which
 from flexpredict.progress import Counting
@@ -22,7 +23,7 @@ from flexpredict.showing import say
 class Workspace:
     """What a command works with."""
 
-    encoder: FrozenEncoder
+    encoder: ImageEncoder
     fabric: Fabric
     console: Console
 
@@ -51,15 +52,16 @@ def open_workspace(
 ) -> Workspace:
     """The encoder of this name, which is introduced on the console; see `open_encoder` for the other arguments."""
     console = open_console(fabric)
-    if isinstance(encoder, FrozenEncoder):
+    if isinstance(encoder, ImageEncoder):
         if (which, heads, grid, partial) != ("target", None, None, False):
             raise UserError("which, heads, grid and partial are for an encoder given by its name. Leave them out.")
         return Workspace(encoder, fabric, console)
     opened = open_encoder(
         encoder, which=which, heads=heads, grid=parse_image_sizes(grid)[0] if grid else None, partial=partial
     )
-    for line in (f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}", *opened.found):
-        say(console, line if line.startswith("Encoder") else f"  {line}")
+    say(console, f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}")
+    for line in opened.details:
+        say(console, f"  {line}")
     return Workspace(opened, fabric, console)
 
 

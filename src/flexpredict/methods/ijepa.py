@@ -39,7 +39,7 @@ class IJEPA(Method):
         self.targets = targets or Targets()
         self.cell = self.targets.cell
         self.standardization: RunningStandardization | None = None
-        if self.targets.standardize != "none":
+        if self.targets.standardize in ("feature", "position"):
             rows, columns = encoder.grid
             places = rows * columns // self.cell**2 if self.targets.standardize == "position" else 1
             self.standardization = RunningStandardization(encoder.dim, places)

@@ -212,13 +212,13 @@ def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
         if side < patch_size:
             raise UserError(
                 f"Image size {image_size[0]}x{image_size[1]} is smaller than a patch of {patch_size}. "
-                f"Give a larger --image_size or a smaller --patch_size."
+                f"Give a larger image_size or a smaller patch_size."
             )
         if side % patch_size:
             low = side - side % patch_size
             raise UserError(
                 f"Patch size {patch_size} does not divide image size {image_size[0]}x{image_size[1]}. "
-                f"Use --image_size {low} or {low + patch_size}, or another --patch_size."
+                f"Use image_size={low} or {low + patch_size}, or another patch_size."
             )
 
 
@@ -292,12 +292,12 @@ def _check_positions(model: str, facts: ModelFacts, positions: EncoderPositions,
     if facts.relative and not (positions == "relative" and class_token):
         raise UserError(
             f"timm's '{model}' has relative positions and always a class token, but {positions} positions "
-            f"{'with' if class_token else 'without'} a class token were asked for. Use --encoder_positions relative "
-            "--class_token true, or a plain ViT such as vit_base_patch16_224."
+            f"{'with' if class_token else 'without'} a class token were asked for. Use "
+            "encoder_positions=relative and class_token=true, or a plain ViT such as vit_base_patch16_224."
         )
     if positions == "relative" and not facts.relative:
         raise UserError(
-            f"timm's '{model}' has no relative positions. Use --encoder_positions sincos or learned, or a model that "
+            f"timm's '{model}' has no relative positions. Use encoder_positions=sincos or learned, or a model that "
             "has them, such as beit_base_patch16_224."
         )
 
@@ -308,6 +308,6 @@ def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
     fetching = [name for name in given if name in ("checkpoint_path", "cache_dir") or name.startswith("pretrained")]
     if fetching:
         raise UserError(
-            f"The option {fetching[0]} of a model would read weights. Leave it out; --init_from is there for that."
+            f"The option {fetching[0]} of a model would read weights. Leave it out; init_from is there for that."
         )
     return {name: value for name, value in given.items() if name != "norm_eps"}

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def pack(
-    data: StreamLike | None,
-    out: str | Path,
+    data: StreamLike | None = None,
+    out: str | Path = "packed",
     *,
     size: int = 256,
     quality: int = 90,

@@ -7,15 +7,17 @@ the newest. A folder appears whole or not at all, and the one before it goes onl
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import point_to, write_folder_atomically, write_text_atomically
 
 
@@ -44,7 +46,7 @@ def save_checkpoint(
         *folder.glob("step-*"),
         *folder.glob(".step-*.tmp"),
     ]:  # the latter: left by a process that was killed
-        if other != path and not ((other / "state.json").is_file() and _read_state(other)["keep"]):
+        if other != path and not ((other / "state.json").is_file() and read_state(other)["keep"]):
             shutil.rmtree(other, ignore_errors=True)
     return path
 
@@ -53,27 +55,29 @@ def load_checkpoint(
     folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> dict[str, Any] | None:
     """Load the newest whole checkpoint into model and optimizers; its state, or None where there is none."""
-    path = _last(folder)
+    path = last_checkpoint(folder)
     if path is None:
         return None
     load_model(path, model)
-    states: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for key, tensor in load_file(path / "optimizer.safetensors").items():
-        entry, name = key.split("/", 1)
-        states[name][entry] = tensor
-    for optimizer in optimizers:
-        saved = optimizer.state_dict()
-        saved["state"] = {
-            index: states[name] for index, name in enumerate(_parameter_names(model, optimizer)) if name in states
-        }
-        optimizer.load_state_dict(saved)
-    return _read_state(path)
+    with _damage_explained(path):
+        states: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        for key, tensor in load_file(path / "optimizer.safetensors").items():
+            entry, name = key.split("/", 1)
+            states[name][entry] = tensor
+        for optimizer in optimizers:
+            saved = optimizer.state_dict()
+            names = _parameter_names(model, optimizer)
+            saved["state"] = {index: states[name] for index, name in enumerate(names) if name in states}
+            optimizer.load_state_dict(saved)
+    return read_state(path)
 
 
 def load_model(path: Path, model: nn.Module) -> None:
     """Weights of the model only."""
+    with _damage_explained(path):
+        tensors = load_file(path / "model.safetensors")
     try:
-        model.load_state_dict(load_file(path / "model.safetensors"))
+        model.load_state_dict(tensors)
     except RuntimeError as error:
         raise UserError(
             f"The weights in {path} do not fit this model: {str(error).splitlines()[-1].strip()} "
@@ -81,15 +85,23 @@ def load_model(path: Path, model: nn.Module) -> None:
         ) from error
 
 
+def model_tensors(checkpoint: Path, prefix: str = "") -> dict[str, Tensor]:
+    """The weights of a checkpoint whose names begin with `prefix`, which is cut off."""
+    with safe_open(checkpoint / "model.safetensors", framework="pt") as file:
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 (not a mapping)
+        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
 def newest_checkpoint(folder: Path) -> Path:
-    """The newest whole checkpoint below a run's checkpoints folder."""
-    path = _last(folder)
+    """The newest whole checkpoint below a run's checkpoints folder; raises where there is none."""
+    path = last_checkpoint(folder)
     if path is None:
         raise UserError(f"There is no checkpoint in {folder}. Name a run folder that has trained for a while.")
     return path
 
 
-def _last(folder: Path) -> Path | None:
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint below a run's checkpoints folder, or None."""
     link = folder / "last"
     if (link / "state.json").is_file():
         return link.resolve()
@@ -98,9 +110,22 @@ def _last(folder: Path) -> Path | None:
     return max(whole, key=lambda path: int(path.name.removeprefix("step-")), default=None)
 
 
-def _read_state(path: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    return state
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint says besides its weights: the step, and what the loop must know to go on."""
+    with _damage_explained(path):
+        state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        return {"step": int(state["step"]), **state}
+
+
+@contextmanager
+def _damage_explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"The checkpoint {path} is damaged ({in_a_line(error, 100)}). Restore it from a copy, or delete that "
+            "folder to go on from the checkpoint before it, if one was kept."
+        ) from error
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:

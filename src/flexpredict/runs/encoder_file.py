@@ -1,6 +1,7 @@
 """An encoder as one safetensors file: weights in timm's layout, and in its header what is needed to rebuild it."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
 from flexpredict.model.encoder import Encoder, build_encoder
 from flexpredict.model.positions import Grid
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import EncoderPositions
 
 
@@ -36,72 +38,92 @@ class EncoderSpec:
     class_token: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> "EncoderSpec":
+        """The encoder of a settled recipe, given as a mapping: what a run's config.yaml holds."""
+        sides = str(config["image_size"]).split(",")[0].split("x")  # of several sizes, the first is the encoder's
+        return cls(
+            model=config["model"],
+            image_size=(int(sides[0]), int(sides[-1])),
+            patch_size=config["patch_size"],
+            positions=config["encoder_positions"],
+            class_token=config["class_token"],
+            options=config["model_options"],
+        )
+
     @property
     def grid(self) -> Grid:
         """Rows and columns of patches."""
         return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
 
     def build(self, seed: int = 0) -> Encoder:
+        """A new encoder, its weights a function of the seed."""
         return build_encoder(**asdict(self), seed=seed)
 
 
-def save_encoder(path: Path, encoder: Encoder, spec: EncoderSpec, which: str) -> None:
-    """which: what these weights are, for example "target encoder"."""
+class EncoderFile(NamedTuple):
+    """The content of an encoder file."""
+
+    encoder: Encoder
+    spec: EncoderSpec
+    role: str  # "target encoder", or "encoder" for a method that has only one
+
+
+def save_encoder(path: Path, encoder: Encoder, spec: EncoderSpec, role: str) -> None:
+    """role: what the encoder was in its run, for example "target encoder"."""
     header = {
         "format": "pt",
-        "flexpredict": json.dumps({"encoder": asdict(spec), "which": which, "mean": MEAN, "std": STD}),
+        "flexpredict": json.dumps({"encoder": asdict(spec), "which": role, "mean": MEAN, "std": STD}),
     }
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in encoder.vit.state_dict().items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
 
 
-def load_encoder(path: Path) -> Encoder:
-    """The encoder of an `encoder.safetensors`, or of a run folder that has one; ready for evaluation."""
-    return read_encoder(path).encoder
-
-
-class EncoderFile(NamedTuple):
-    """What such a file holds."""
-
-    encoder: Encoder
-    spec: EncoderSpec
-    which: str  # "target encoder", or "encoder" where a method has but one
-
-
 def read_encoder(path: Path) -> EncoderFile:
-    """The same, how it was built, and what it was in its run."""
-    path = path / "encoder.safetensors" if path.is_dir() else path
+    """Read an encoder file, or that of a run folder; the encoder is in evaluation mode."""
+    file_path = RunFolder(path).encoder if path.is_dir() else path
+    if not file_path.exists():
+        raise UserError(
+            f"There is no {file_path}: the run has not written its encoder yet. Wait for its first checkpoint."
+        )
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(file_path, framework="pt") as file:
             header = _header(file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"{path} is not a readable encoder file: {error}. Give a run folder or its encoder.safetensors."
+            f"{file_path} is not a readable encoder file: {error}. Give a run folder or its encoder.safetensors."
         ) from error
     if "encoder" not in header:
         raise UserError(
-            f"{path} holds weights but not how to build their encoder. Give a file that flexpredict wrote."
+            f"{file_path} holds weights but not how to build their encoder. Give a file that flexpredict wrote."
         )
     try:
         values = header["encoder"]
         spec = EncoderSpec(**{**values, "image_size": tuple(values["image_size"])})
         encoder = spec.build()
         encoder.vit.load_state_dict(tensors)
+        return EncoderFile(encoder.eval(), spec, header["which"])
     except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
-        raise UserError(f"{path} is damaged: its header and its weights do not fit ({in_a_line(error)}).") from error
-    return EncoderFile(encoder.eval(), spec, header.get("which", "target encoder"))
+        raise UserError(
+            f"{file_path} is damaged: its header and its weights do not fit ({in_a_line(error)}). Restore it from a "
+            "copy, or from the run that wrote it."
+        ) from error
 
 
-def is_own(path: Path) -> bool:
-    """Whether flexpredict wrote this file, or this folder is a run."""
-    if path.is_dir():
-        return (path / "encoder.safetensors").exists() or (path / "config.yaml").exists()
+def is_run(path: Path) -> bool:
+    """Whether this is the folder of a run."""
+    folder = RunFolder(path)
+    return path.is_dir() and (folder.encoder.exists() or folder.config.exists())
+
+
+def is_encoder_file(path: Path) -> bool:
+    """Whether flexpredict wrote this file."""
     try:
         with safe_open(path, framework="pt") as file:
             return "encoder" in _header(file)
     except (OSError, SafetensorError):
-        return path.name == "encoder.safetensors"  # broken, but it is clear what it should have been
+        return path.name == RunFolder(path.parent).encoder.name  # damaged, but by its name it was one
 
 
 def _header(file: Any) -> dict[str, Any]:

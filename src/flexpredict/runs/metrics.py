@@ -97,7 +97,7 @@ def open_loggers(
             loggers.append(optional[name](folder, config))
         except ImportError as error:
             raise UserError(
-                f"Logging to {name} needs its package: pip install 'flexpredict[{name}]', or leave --loggers out."
+                f"Logging to {name} needs its package: pip install 'flexpredict[{name}]', or leave `loggers` out."
             ) from error
     return loggers
 

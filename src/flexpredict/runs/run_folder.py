@@ -11,12 +11,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_text_atomically
-from flexpredict.same_settings import require_same_settings
+from flexpredict.same_settings import read_settings, require_same_settings
 
 _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
 
@@ -32,31 +31,38 @@ class RunFolder:
         self.skipped = path / "skipped.jsonl"
         self.checkpoints = path / "checkpoints"
         self.encoder = path / "encoder.safetensors"
+        self.best_encoder = path / "encoder_best.safetensors"  # by the probe
         self.environment = path / "environment.json"
         self.data = path / "data.json"
 
     def create(self, overwrite: bool) -> None:
         """Make the folder, or refuse to touch one that holds something."""
         self.refuse_used(overwrite)
-        if self.path.is_dir() and any(self.path.iterdir()):
-            shutil.rmtree(self.path)
-        self.checkpoints.mkdir(parents=True)
+        try:
+            if self.path.is_dir() and any(self.path.iterdir()):
+                shutil.rmtree(self.path)
+            self.checkpoints.mkdir(parents=True)
+        except OSError as error:
+            raise UserError(
+                f"The folder out={self.path} cannot be made: {error.strerror}. Name another one."
+            ) from error
 
     def refuse_used(self, overwrite: bool) -> None:
         """Refuse a folder that holds something, unless it is a run to be replaced."""
         if self.path.is_file():
-            raise UserError(f"--out {self.path} is a file. Name a folder that does not exist yet.")
-        if self.path.is_dir() and any(self.path.iterdir()):
-            if not overwrite:
-                raise UserError(
-                    f"{self.path} already holds a run. Continue it with --resume, replace it with --overwrite, "
-                    f"or choose another --out, for example {self._free_name()}."
-                )
-            if not self.config.is_file():
-                raise UserError(
-                    f"{self.path} is not empty and not a run folder (it has no config.yaml), so --overwrite does not "
-                    f"delete it. Choose another --out, for example {self._free_name()}."
-                )
+            raise UserError(f"out={self.path} is a file. Name a folder that does not exist yet.")
+        if not self.path.is_dir() or not any(self.path.iterdir()):
+            return
+        if not self.config.is_file():
+            raise UserError(
+                f"{self.path} is not empty and not a run folder: it has no config.yaml. Choose another `out`, for "
+                f"example {self._free_name()}."
+            )
+        if not overwrite:
+            raise UserError(
+                f"{self.path} already holds a run. Continue it with resume=True, replace it with overwrite=True, or "
+                f"choose another `out`, for example {self._free_name()}."
+            )
 
     @property
     def rehearsal(self) -> Path:
@@ -70,10 +76,13 @@ class RunFolder:
     def load_config(self) -> dict[str, Any]:
         if not self.config.is_file():
             raise UserError(
-                f"There is no run to resume in {self.path} (no config.yaml). Start it without --resume, "
-                "or name the right folder with --out."
+                f"There is no run to resume in {self.path} (no config.yaml). Start it without `resume`, "
+                "or name the right folder as `out`."
             )
-        loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        try:
+            loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{self.config} cannot be read: {in_a_line(error)} Restore it from a copy.") from error
         if not isinstance(loaded, dict):
             raise UserError(f"{self.config} is damaged: it holds {type(loaded).__name__}, not a mapping.")
         return loaded
@@ -97,17 +106,20 @@ class RunFolder:
 
     def refuse_other_data(self, identity: dict[str, Any]) -> None:
         """Other images would have another order, and the run would not be the one it was."""
-        saved = json.loads(self.data.read_text()) if self.data.is_file() else identity
+        remedy = "Delete it, if you are sure that the images are the same."
+        saved = read_settings(self.data, remedy) if self.data.is_file() else identity
         if saved != identity:
             raise UserError(
                 f"The images are not those that the run in {self.path} was made with: there were {saved['images']}, "
                 f"now there are {identity['images']}"
                 + (", with other names" if saved["images"] == identity["images"] else "")
-                + ". Put them back as they were, or start a new run from its weights with --init_from."
+                + ". Put them back as they were, or start a new run from its weights with init_from."
             )
 
     def save_environment(self, **facts: Any) -> None:
         """What the numbers were made with."""
+        import torch  # here, so that a folder can be looked at without it
+
         environment = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "command": " ".join(sys.argv),

@@ -6,11 +6,12 @@ from typing import Any, Literal
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.masking import Masking
-from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.optimizer import Optimizer, SettledOptimizer
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.ranges import ranged
 from flexpredict.settings.targets import Targets
 
+Scale = Literal["small", "published"]
 MethodName = Literal["ijepa", "mae", "data2vec"]
 Precision = Literal["32-true", "bf16-mixed"]
 EncoderPositions = Literal["sincos", "learned", "relative"]
@@ -31,7 +32,7 @@ class PredictorSize:
     heads: int | None = ranged(None, least=1)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Recipe:
     """Pre-training by I-JEPA with stochastic positions, or by MAE or data2vec. Everything but the data has a default.
 
@@ -54,7 +55,10 @@ class Recipe:
         masking: which patches are seen and which are predicted.
         targets: ijepa and data2vec: which features are predicted, and how they are normalized.
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
-        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or each parameter.
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or each parameter (by default
+            stop; small runs crop and flip).
+        scale: which defaults the run has: 'published', or 'small' (by default where it sees fewer than 5 million
+            images from new weights).
         epochs: passes over the data (by default from the amount of data and the hardware).
         minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
@@ -81,10 +85,10 @@ class Recipe:
         loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
     """
 
-    data: list[str] | str | None = None
+    data: list[str] | str | None = field(default=None, kw_only=False)
     method: MethodName = "ijepa"
     model: str | None = None
-    image_size: int | str | None = None
+    image_size: int | str | tuple[int, int] | None = None
     patch_size: int | None = ranged(None, least=1)
     class_token: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +98,8 @@ class Recipe:
     masking: Masking = field(default_factory=Masking)
     targets: Targets = field(default_factory=Targets)
     normalize_pixels: bool = True
-    augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
+    augmentation: Augmentation | Literal["ijepa", "stop", "none"] | None = None
+    scale: Scale | None = None
     epochs: float | None = ranged(None, above=0)
     minutes: float | None = ranged(None, above=0)
     epoch_size: int | None = ranged(None, least=1)
@@ -118,7 +123,7 @@ class Recipe:
     loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SettledRecipe(Recipe):
     """A recipe with nothing left open, as config.yaml holds it. Its learning rate and warm-up are numbers too."""
 
@@ -127,8 +132,10 @@ class SettledRecipe(Recipe):
     patch_size: int = 0
     encoder_positions: EncoderPositions = "sincos"
     augmentation: Augmentation = field(default_factory=Augmentation)
+    scale: Scale = "published"
     epochs: float = 0.0
     batch_size: int = 0
+    optimizer: SettledOptimizer = field(default_factory=SettledOptimizer)
     precision: Precision = "32-true"
     workers: int = 0
     checkpoint_every: int = 0
@@ -148,15 +155,14 @@ FREE_ON_RESUME = (
 )
 
 
-def parse_image_sizes(value: int | str) -> list[tuple[int, int]]:
-    """224, or "256x192" (height x width), or several with commas between -> (height, width) of each."""
-    return [_parse_image_size(part.strip()) for part in str(value).split(",")]
+def parse_image_sizes(value: int | str | tuple[int, int]) -> list[tuple[int, int]]:
+    """224, "256x192" (height x width), (256, 192), or several with commas between -> (height, width) of each."""
+    text = "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    return [_parse_image_size(part.strip()) for part in text.split(",")]
 
 
 def _parse_image_size(value: str) -> tuple[int, int]:
     parts = value.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(
-            f"image_size '{value}' is not a size. Give one number such as 224, or height x width: 256x192."
-        )
+        raise UserError(f"image_size={value} is not a size. Give one number such as 224, or height x width: 256x192.")
     return int(parts[0]), int(parts[-1])

@@ -17,7 +17,8 @@ class Targets:
     Args:
         norm: of each token by itself: "layer" (published), "tanh" of features that keep their length, or "none".
         standardize: over recent images: "none" (published); "feature" gives each feature mean 0 and deviation 1;
-            "position" also takes out the mean at each place, so that nothing is gained by knowing the place alone.
+            "position" also takes out the mean at each place, so that nothing is gained by knowing the place alone (by
+            default "feature" in small runs).
         layers: the mean of the target encoder's last so many layers, each layer-normed (I-JEPA: 1, data2vec: 6 of
             ViT-B's 12; by default 1 for ijepa, half of the layers for data2vec).
         resolution: of patches ("full"), or of cells of 2x2 patches, resized by "half_bilinear" or "half_max" (paper:
@@ -25,7 +26,7 @@ class Targets:
     """
 
     norm: Norm = "layer"
-    standardize: Standardize = "none"
+    standardize: Standardize | None = None
     layers: int | None = None
     resolution: Resolution = "full"
 

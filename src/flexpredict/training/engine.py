@@ -41,7 +41,7 @@ def launch_fabric(
 ) -> Fabric:
     """Start the processes, or join those that torchrun started: then it has decided how many there are."""
     if devices != "auto" and not (str(devices).isdecimal() and int(devices)):
-        raise UserError(f"devices is '{devices}'; give a number, or auto.")
+        raise UserError(f"devices={devices} does not work: give a number, or auto.")
     if torch.distributed.is_torchelastic_launched():
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         num_nodes = int(os.environ["WORLD_SIZE"]) // devices
@@ -55,7 +55,7 @@ def launch_fabric(
         )
     except (ValueError, RuntimeError, MisconfigurationException) as error:
         raise UserError(
-            f"accelerator {accelerator} with devices {devices} cannot be used here: {' '.join(str(error).split())}"
+            f"accelerator={accelerator} with devices={devices} cannot be used here: {' '.join(str(error).split())}"
         ) from error
     fabric.launch()
     return fabric

@@ -41,6 +41,8 @@ class Journal:
     waited: float = 0.0
     places: dict[int, Place] = field(default_factory=dict)
     """Of a stream: how far each of its consumers has come."""
+    best: float = 0.0
+    """The best accuracy of the probe so far."""
     trouble: str = ""
     """Why this rank has no more batches, which the others do not know yet."""
 
@@ -69,6 +71,7 @@ class Journal:
             torch.tensor(state.get("loss_sum", 0.0), dtype=torch.float64, device=fabric.device),
             state.get("loss_count", 0),
             torch.tensor(-1, device=fabric.device),
+            best=state.get("best", 0.0),
             places={int(consumer): Place(*place) for consumer, place in state.get("places", {}).items()},
         )
 
@@ -142,7 +145,12 @@ class Journal:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run must know to write the next line as if nothing had happened."""
-        return {"loss_sum": float(self.loss_sum), "loss_count": self.loss_count, "places": self.places}
+        return {
+            "loss_sum": float(self.loss_sum),
+            "loss_count": self.loss_count,
+            "best": self.best,
+            "places": self.places,
+        }
 
     def close(self) -> None:
         for logger in self.loggers:

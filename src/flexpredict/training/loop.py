@@ -53,7 +53,7 @@ def train(
     """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
     recipe, settings = plan.recipe, plan.recipe.optimizer
     model.to(fabric.device)  # before the optimizers load their state, which goes where the parameters are
-    optimizers = build_optimizers(settings, model, plan.lr)
+    optimizers = build_optimizers(settings, model)
     state = load_checkpoint(folder.checkpoints, model, optimizers) or {"step": 0}
     first_step: int = state["step"]
     if recipe.compile:
@@ -80,7 +80,7 @@ def train(
             momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
             noise = recipe.positions
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            set_rates(optimizers, lr / plan.lr, weight_decay)
+            set_rates(optimizers, plan.rate(step), weight_decay)
 
             # Masks and noise of this rank's rows of the global batch.
             rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
@@ -128,6 +128,12 @@ def train(
                 if probe is not None and plan.probe_due(step + 1):
                     record["knn_accuracy"] = probe(model.saved_encoder[0])
                 journal.write(step + 1, record)
+                # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
+                if record.get("knn_accuracy", 0.0) > journal.best:
+                    journal.best = record["knn_accuracy"]
+                    if fabric.is_global_zero:
+                        encoder, name = model.saved_encoder
+                        save_encoder(folder.best_encoder, encoder, spec, name)
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
                 journal.settle(step + 1)

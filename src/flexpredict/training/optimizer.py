@@ -3,19 +3,19 @@
 import torch
 from torch import Tensor, nn
 
-from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.training.muon import Muon
 
 _NEVER_DECAY = ("pos_embed", "positions", "_token", "relative_position_bias_table")
 
 
-def build_optimizers(settings: Optimizer, model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+def build_optimizers(settings: SettledOptimizer, model: nn.Module) -> list[torch.optim.Optimizer]:
     """AdamW, behind Muon where that is asked for. Groups say by `decays` whether weight decay is meant for them."""
     hidden, decays, free = parameter_groups(model)
     if settings.kind == "adamw":
         decays, hidden = hidden + decays, []
     groups = [{"params": decays, "decays": True}, {"params": free, "decays": False}]
-    adamw = torch.optim.AdamW(groups, lr=lr, betas=settings.betas, fused=True)
+    adamw = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, fused=True)
     if not hidden:
         return [adamw]
     return [Muon([{"params": hidden, "decays": True}], lr=settings.muon_lr), adamw]

@@ -18,9 +18,10 @@ from flexpredict.methods.choosing import build_method, check_grid, settle_method
 from flexpredict.methods.method import Method
 from flexpredict.model.encoder import check_patches, model_facts
 from flexpredict.runs.encoder_file import EncoderSpec
-from flexpredict.settings.augmentation import PRESETS, Augmentation
+from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe, SettledRecipe, parse_image_sizes
+from flexpredict.settings.scale import augmentation_of, scale_of, with_defaults
 from flexpredict.training.schedules import cosine, warmup_cosine
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
@@ -42,7 +43,6 @@ class Plan:
     steps: int
     warmup_steps: int
     hold_step: int  # from which learning rate and weight decay stay as they are
-    lr: float
     encoder: EncoderSpec
 
     @property
@@ -53,10 +53,13 @@ class Plan:
     def build_model(self) -> Method:
         return build_method(self.recipe, self.encoder.build(self.recipe.seed))
 
-    def learning_rate(self, step: int) -> float:
+    def rate(self, step: int) -> float:
+        """The learning rate as a share of its peak."""
         settings, step = self.recipe.optimizer, min(step, self.hold_step)
-        start, final = settings.start_lr * self.lr, settings.final_lr * self.lr
-        return warmup_cosine(step, self.steps, self.warmup_steps, start, self.lr, final)
+        return warmup_cosine(step, self.steps, self.warmup_steps, settings.start_lr, 1.0, settings.final_lr)
+
+    def learning_rate(self, step: int) -> float:
+        return self.rate(step) * self.recipe.optimizer.lr
 
     def weight_decay(self, step: int) -> float:
         settings, step = self.recipe.optimizer, min(step, self.hold_step)
@@ -97,12 +100,13 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     model = recipe.model or _model(device)
     facts = model_facts(model, recipe.model_options)
     patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
+    recipe = _with_defaults(recipe, samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
     for height, width in image_sizes:
         check_patches((height, width), patch_size)
         check_masking(recipe.masking, check_grid(recipe, (height // patch_size, width // patch_size)))
 
-    batch_size = recipe.batch_size or _batch_size(samples, on_gpu, world_size, recipe.accumulate)
+    batch_size, epochs = recipe.batch_size or 1, recipe.epochs or 1.0
     parts = world_size * recipe.accumulate
     if batch_size % parts:
         near = max(1, round(batch_size / parts)) * parts
@@ -110,10 +114,6 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
             f"A batch of {batch_size} images cannot be shared out evenly: {world_size} device(s) times "
             f"{recipe.accumulate} accumulated part(s) make {parts}. Use batch_size={near}."
         )
-    epochs = recipe.epochs
-    if epochs is None:
-        images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
-        epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
     if batch_size > samples:
         raise UserError(
             f"batch_size={batch_size} is more than the {samples} images of an epoch. Use at most "
@@ -121,7 +121,8 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         )
     steps = math.ceil(epochs * samples / batch_size)
     warmup, hold = recipe.optimizer.warmup_epochs, recipe.optimizer.hold_from_epoch
-    warmup = epochs / 20 if warmup is None else warmup
+    scale = recipe.scale or "published"
+    warmup = epochs / (10 if scale == "small" else 20) if warmup is None else warmup
     if warmup > epochs:
         raise UserError(
             f"optimizer.warmup_epochs={warmup:g} is longer than the run of {epochs:g} epochs. Shorten it, or train "
@@ -129,11 +130,9 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         )
     if hold is not None and hold < warmup:
         raise UserError(
-            f"optimizer.hold_from_epoch is {hold:g}, within the warm-up of {warmup:g} epochs. Hold later, or shorten "
+            f"optimizer.hold_from_epoch={hold:g} is within the warm-up of {warmup:g} epochs. Hold later, or shorten "
             "optimizer.warmup_epochs."
         )
-    lr = recipe.optimizer.lr
-    lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4) if lr is None else lr
 
     cores_each = max(1, cores() // max(1, world_size))
     settled = SettledRecipe(
@@ -142,10 +141,11 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
         image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
-        augmentation=augmentation_of(recipe),
+        augmentation=augmentation_of(recipe, scale),
+        scale=scale,
         epochs=epochs,
         batch_size=batch_size,
-        optimizer=dataclasses.replace(recipe.optimizer, lr=lr, warmup_epochs=warmup),
+        optimizer=SettledOptimizer(**{**vars(recipe.optimizer), "warmup_epochs": warmup}),
         precision=recipe.precision or default_precision(device.type),
         workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
         checkpoint_every=recipe.checkpoint_every or usual_checkpoint_every(steps),
@@ -159,15 +159,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         steps=steps,
         warmup_steps=min(round(warmup * samples / batch_size), steps),
         hold_step=steps if hold is None else min(round(hold * samples / batch_size), steps),
-        lr=lr,
-        encoder=EncoderSpec(
-            model=model,
-            image_size=image_size,
-            patch_size=patch_size,
-            positions=settled.encoder_positions,
-            class_token=settled.class_token,
-            options=recipe.model_options,
-        ),
+        encoder=EncoderSpec.of_config(dataclasses.asdict(settled)),
     )
 
 
@@ -183,9 +175,15 @@ def usual_checkpoint_every(steps: int) -> int:
     return min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN)))
 
 
-def augmentation_of(recipe: Recipe) -> Augmentation:
-    chosen = recipe.augmentation
-    return chosen if isinstance(chosen, Augmentation) else PRESETS[chosen]
+def _with_defaults(recipe: Recipe, samples: int, on_gpu: bool, world_size: int) -> Recipe:
+    batch_size = recipe.batch_size or _batch_size(samples, on_gpu, world_size, recipe.accumulate)
+    epochs = recipe.epochs
+    if epochs is None:
+        images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
+        epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
+    published_lr = max(8e-4 * math.sqrt(batch_size / 2048), 5e-4)
+    recipe = dataclasses.replace(recipe, batch_size=batch_size, epochs=epochs)
+    return with_defaults(recipe, scale_of(recipe, epochs * samples), published_lr)
 
 
 def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
@@ -195,7 +193,7 @@ def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
     if size is None:
         raise UserError(
             f"How many images {source.name} has is not known before it was read to its end. Say how many should "
-            "count as an epoch: --epoch_size 100000."
+            "count as an epoch: epoch_size=100000."
         )
     return size
 

@@ -59,6 +59,6 @@ class SkippedImages:
             examples = "; ".join(f"{name}: {reason}" for name, reason in list(self._known.items())[:_SHOWN])
             raise UserError(
                 f"{len(self._known)} of the first {tried} images could not be read, more than {limit:.0%} "
-                f"(--max_skipped). All are listed in {self._path}; for example {examples}. If the others are worth "
-                f"training on, go on with --resume --max_skipped {min(1.0, math.ceil(10 * limit + 1) / 10):g}."
+                f"(max_skipped). All are listed in {self._path}; for example {examples}. If the others are worth "
+                f"training on, go on with resume=True and max_skipped={min(1.0, math.ceil(10 * limit + 1) / 10):g}."
             )

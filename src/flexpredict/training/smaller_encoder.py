@@ -32,7 +32,7 @@ class Suggestion:
 
     @property
     def as_option(self) -> str:
-        return f"--model_options '{json.dumps(self.model_options)}'"
+        return f"model_options={json.dumps(self.model_options)}"
 
 
 def suggest_smaller(

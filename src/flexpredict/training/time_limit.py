@@ -52,7 +52,7 @@ def fit_to_time(recipe: Recipe, rehearsal: Rehearsal) -> FittedRun | None:
     if steps < 1:
         raise UserError(
             f"minutes={recipe.minutes:g} is too short: measuring a step took {duration(spent)}, and one more takes "
-            f"{costs.step:.2g} s. Give at least {math.ceil(spent / 30)} minutes, or choose a smaller --model."
+            f"{costs.step:.2g} s. Give at least {math.ceil(spent / 30)} minutes, or choose a smaller `model`."
         )
 
     def plan_of(other: Recipe) -> Plan:
@@ -114,5 +114,5 @@ def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe]
         reached = float(f"{images * smaller.speed:.2g}")
         said.append(f"A smaller one would see about {reached:,.0f} images: {smaller.as_option}.")
     if smaller is None or smaller.speed < lacking:
-        said.append("More time, smaller images (--image_size) or larger patches (--patch_size) help as well.")
+        said.append("More time, smaller images (image_size) or larger patches (patch_size) help as well.")
     return " ".join(said)

@@ -20,6 +20,7 @@ from flexpredict.data.sources.folders import open_folder, suffix
 from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource, evenly_spaced
 from flexpredict.data.sources.listing import Count
 from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
+from flexpredict.data.sources.parts import part_of, split_part
 from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_shards
 from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream
 from flexpredict.errors import UserError, did_you_mean
@@ -56,13 +57,13 @@ def open_images(
     - stream: before shards, parquet files or hf:// reads them from beginning to end, without index, cache or download
     - several of these as a list
 
-    Options follow a comma: hf://NAME:SPLIT,config=…,image=COLUMN,label=COLUMN or FOLDER,split=test. A folder that is
-    itself called scenes is ./scenes.
+    Options follow a comma: hf://NAME:SPLIT,config=…,image=COLUMN,label=COLUMN or FOLDER,split=test. part=0-0.1 and
+    part=0.1-1 divide anything but a stream. A folder that is itself called scenes is ./scenes.
     """
     names = [str(data)] if isinstance(data, str | Path) else list(map(str, data))
     if not names:
         raise UserError(f"No data was named. Give {_WAYS}.")
-    opened = [_open(name, count) for name in names]
+    opened = [_open_part(name, count) for name in names]
     if len(opened) == 1:
         return opened[0]
     if any(is_stream(one) for one in opened):
@@ -92,6 +93,16 @@ def open_source(data: str | Path | Sequence[str | Path], count: Count = lambda f
 
 def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
     return hasattr(opened, "records")
+
+
+def _open_part(uri: str, count: Count) -> ImageSource | ImageStream:
+    name, part = split_part(uri)
+    opened = _open(name, count)
+    if part is None:
+        return opened
+    if is_stream(opened):
+        raise UserError(f"{opened.name} is a stream, which cannot be divided. Leave {part} out, or pack it first.")
+    return part_of(opened, part)
 
 
 def _open(uri: str, count: Count) -> ImageSource | ImageStream:

@@ -1,4 +1,4 @@
-"""Which vision transformer a set of tensors belongs to, read off their shapes. Names are timm's."""
+"""Which vision transformer a set of tensors belongs to, by their shapes. Names are timm's."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from flexpredict.errors import UserError
 from flexpredict.model.positions import Grid, sincos_positions
 from flexpredict.runs.encoder_file import EncoderSpec
 
-# The usual ones by width and depth. Shapes do not tell the number of heads; these widths have always had these.
+# The usual models and their heads, by width and depth. Shapes do not tell the number of heads.
 _USUAL = {
     (192, 12): ("vit_tiny_patch16_224", 3),
     (384, 12): ("vit_small_patch16_224", 6),
@@ -24,10 +24,10 @@ _RELATIVE = {(768, 12): "beit_base_patch16_224", (1024, 24): "beit_large_patch16
 _OTHER, _OTHER_RELATIVE = "vit_base_patch16_224", "beit_base_patch16_224"
 _GATED = "vit_giant_patch14_dinov2"  # timm's model whose MLPs are SwiGLU
 _TABLE = "relative_position_bias_table"
-_SHARED, _OWN = f"rel_pos_bias.{_TABLE}", f"blocks.0.attn.{_TABLE}"  # of all blocks together, or one in each
+_SHARED, _OWN = f"rel_pos_bias.{_TABLE}", f"blocks.0.attn.{_TABLE}"  # one for all blocks, or one in each
 _NEEDED = ("patch_embed.proj.weight", "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight")
 _SIDES = dict(zip(("pos_embed", *_NEEDED), (3, 4, 2, 2), strict=True))
-_SAY = "Say its rows and columns of patches with --grid 4x16 (of what --init_from names: FILE,grid=4x16)."
+_GIVE_GRID = "Give its rows and columns of patches, such as grid=4x16."
 
 
 def spec_of(
@@ -44,12 +44,12 @@ def spec_of(
 
     Args:
         tensors: under timm's names.
-        where: they are from, for messages.
-        heads: of its attention, where that is known.
-        grid: rows and columns of its patches, where someone says so.
-        image_size: height and width it was trained at, as files beside it say.
+        where: the file they are from, for messages.
+        heads: attention heads, where they are known.
+        grid: rows and columns of its patches, where they are known.
+        image_size: height and width it was trained at, where they are known.
         norm_eps: ε of its layer norms.
-        mean_pooling: whether it is known to have no final norm (BEiT's kind, where its head takes the mean).
+        mean_pooling: whether it is known to have no final norm (a BEiT whose head takes the mean).
     """
     absent = [name for name in _NEEDED if name not in tensors]
     if absent:
@@ -60,22 +60,22 @@ def spec_of(
     shapes = {name: tensors[name].ndim for name in ("pos_embed", *_NEEDED) if name in tensors}
     odd = [name for name, sides in shapes.items() if sides != _SIDES[name]]
     if odd:
-        raise UserError(f"{where} is no vision transformer: its {odd[0]} has {shapes[odd[0]]} dimensions.")
+        raise UserError(f"{where} is not a vision transformer: its {odd[0]} has {shapes[odd[0]]} dimensions.")
     width, channels, *patch = tensors["patch_embed.proj.weight"].shape
     if channels != 3 or len(patch) != 2 or patch[0] != patch[1]:
         raise UserError(
             f"{where} cuts images of {channels} channels into patches of {'x'.join(map(str, patch))}. Encoders here "
-            "see colour images in square patches."
+            "take color images in square patches."
         )
     blocks = {int(found.group(1)) for found in map(_block, tensors) if found}
     depth = len(blocks)
     if max(blocks) != depth - 1:
-        raise UserError(f"{where} has {depth} blocks with numbers up to {max(blocks)}: some are missing.")
+        raise UserError(f"{where} has {depth} blocks, numbered up to {max(blocks)}: some are missing.")
     table = _relative_table(tensors, where)
     if heads is None:
         heads = _heads(width, depth, where) if table is None else table.shape[-1]
     if heads < 1 or width % heads:
-        raise UserError(f"{where} has features of {width}, which {heads} heads do not divide. Check --heads.")
+        raise UserError(f"{where} has a width of {width}, which {heads} heads do not divide. Check heads={heads}.")
     fc1, fc2 = tensors["blocks.0.mlp.fc1.weight"], tensors["blocks.0.mlp.fc2.weight"]
     sizes = {"embed_dim": width, "depth": depth, "num_heads": heads, "mlp_ratio": _ratio(fc1.shape[0], width)}
     if image_size is not None and grid is None:
@@ -92,7 +92,7 @@ def spec_of(
     gated = fc1.shape[0] == 2 * fc2.shape[1]
     unusual = {
         "qkv_bias": (True, "blocks.0.attn.qkv.bias" in tensors),
-        # Of layer scales. Zero is timm's word for none; None would be its word for the model's default.
+        # Layer scales. For timm, 0 is none and None is the model's default.
         "init_values": (0.0, 1e-5 if "blocks.0.ls1.gamma" in tensors else 0.0),
         "qk_norm": (False, "blocks.0.attn.q_norm.weight" in tensors),
         "pre_norm": (False, "norm_pre.weight" in tensors),
@@ -113,17 +113,17 @@ def spec_of(
 
 
 def _relative_table(tensors: dict[str, Tensor], where: str) -> Tensor | None:
-    """A table of relative positions, rows times heads, if this is a model of BEiT's kind."""
+    """The table of relative positions, rows times heads, if this is a BEiT."""
     table = tensors.get(_SHARED, tensors.get(_OWN))
     if table is not None and (table.ndim != 2 or not table.numel()):
         raise UserError(
-            f"{where} has {tuple(table.shape)} for a {_TABLE}, which should be displacements times heads."
+            f"{where} is damaged: its {_TABLE} has the shape {tuple(table.shape)}, not displacements times heads."
         )
     return table
 
 
 def _relative_options(tensors: dict[str, Tensor], norm_eps: float, mean_pooling: bool) -> dict[str, Any]:
-    """Those of timm's Beit, all of them: its models differ in what is usual."""
+    """All those of timm's Beit: its models differ in their defaults."""
     no_norm = "norm.weight" not in tensors and (mean_pooling or "fc_norm.weight" in tensors)
     return {
         "qkv_bias": "blocks.0.attn.q_bias" in tensors,
@@ -145,53 +145,52 @@ def _heads(width: int, depth: int, where: str) -> int:
         return _USUAL[width, depth][1]
     if width % 64:
         raise UserError(
-            f"{where} is a transformer of {depth} layers of {width} features; how many attention heads it has, its "
-            "tensors do not tell. Say it with --heads (of what --init_from names: FILE,heads=12)."
+            f"{where} is a transformer of {depth} layers of {width} features; its tensors do not tell how many "
+            "attention heads it has. Give their number, such as heads=12."
         )
     return width // 64
 
 
-def _grid(tensors: dict[str, Tensor], prefix: int, said: Grid | None, where: str) -> tuple[Grid, bool]:
+def _grid(tensors: dict[str, Tensor], prefix: int, known: Grid | None, where: str) -> tuple[Grid, bool]:
     """Rows and columns of patches, and whether class and register tokens have positions too.
 
-    said: the grid, by someone who knows.
+    known: the grid, where that is known.
     """
     if "pos_embed" not in tensors:
         raise UserError(
-            f"{where} has no position embedding (pos_embed), which the encoders here add to their patches: it has "
-            "positions of another kind (relative or rotary)."
+            f"{where} has no position embedding (pos_embed): its positions are of another kind (relative or rotary), "
+            "which encoders here do not have."
         )
     count = tensors["pos_embed"].shape[-2]
     for patches in sorted({count - prefix, count}):
         rectangles = [(rows, patches // rows) for rows in range(1, patches + 1) if patches % rows == 0]
-        # Sines and cosines say themselves which rectangle they are of.
+        # Sines and cosines tell which rectangle they belong to.
         by_sines = next(
             (grid for grid in rectangles if _is_sincos(tensors["pos_embed"], grid, count - patches)), None
         )
         square = next((grid for grid in rectangles if grid[0] == grid[1]), None)
-        grid = next((grid for grid in (by_sines, square) if grid is not None), None)
-        grid = said or grid
+        grid = known or by_sines or square
         if grid in rectangles:
             return grid, patches != count or prefix == 0
-    asked = f", which do not make a grid of {said[0]}x{said[1]}" if said else ""
+    asked = f", which do not make a grid of {known[0]}x{known[1]}" if known else ""
     raise UserError(
-        f"{where} has {count} positions{asked}: neither a square nor sines and cosines of a rectangle. {_SAY}"
+        f"{where} has {count} positions{asked}: neither a square nor sines and cosines of a rectangle. {_GIVE_GRID}"
     )
 
 
-def _grid_of_table(table: Tensor, said: Grid | None, where: str) -> Grid:
-    """Rows and columns of patches, by the displacements that there are between them."""
+def _grid_of_table(table: Tensor, known: Grid | None, where: str) -> Grid:
+    """Rows and columns of patches, by the number of displacements between them."""
     count = table.shape[0] - 3  # the class token's
     rectangles = [
         ((rows + 1) // 2, (count // rows + 1) // 2)
         for rows in range(1, count + 1, 2)
         if count % rows == 0 and count // rows % 2
     ]
-    grid = said or next((grid for grid in rectangles if grid[0] == grid[1]), None)
+    grid = known or next((grid for grid in rectangles if grid[0] == grid[1]), None)
     if grid not in rectangles:
-        asked = f"{said[0]}x{said[1]}" if said else "a square of"
+        asked = f"{known[0]}x{known[1]}" if known else "a square of"
         raise UserError(
-            f"{where} has a table of {table.shape[0]} relative positions, not that of {asked} patches. {_SAY}"
+            f"{where} has a table of {table.shape[0]} relative positions, not that of {asked} patches. {_GIVE_GRID}"
         )
     return grid
 
@@ -204,6 +203,6 @@ def _is_sincos(positions: Tensor, grid: Grid, prefix: int) -> bool:
 
 
 def _ratio(hidden: int, width: int) -> float:
-    """Such that timm, which cuts off after the point, comes to the same width of the MLPs."""
+    """The ratio from which timm, which rounds down, computes this width of the MLPs."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width

@@ -1,4 +1,4 @@
-"""What a config.json beside weights tells, in the layouts of Hugging Face and timm."""
+"""What the config.json beside weights tells, in the layouts of Hugging Face and timm."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.data.pixels import MEAN, STD
-from flexpredict.errors import UserError, printable
+from flexpredict.errors import UserError, in_a_line, printable
 from flexpredict.model.encoder import model_facts
 
 # The plain vision transformers of transformers, whose weights fit timm's.
@@ -15,7 +15,7 @@ _PLAIN = ("ijepa", "vit", "vit_mae", "vit_msn", "dinov2", "dinov2_with_registers
 
 @dataclass
 class Config:
-    """Facts that tensors do not tell; what the file does not say is left as usual."""
+    """Facts that tensors do not tell; what the file does not say has its default."""
 
     format: str = ""
     model_type: str = ""
@@ -23,7 +23,7 @@ class Config:
     decoder_heads: int | None = None
     image_size: tuple[int, int] | None = None
     norm_eps: float = 1e-6
-    mean_pooling: bool = False  # of BEiT's kind, which then has no final norm but one in its head
+    mean_pooling: bool = False  # a BEiT then has no final norm, but one in its head
     mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
     model: str | None = None  # timm's name, which says what shapes do not, such as the activation
@@ -31,7 +31,7 @@ class Config:
 
 
 def read_config(folder: Path) -> Config:
-    """Of the weights in this folder; nothing but defaults where there is no config.json."""
+    """The config of the weights in this folder; all defaults where there is no config.json."""
     path = folder / "config.json"
     values = _read(path)
     try:
@@ -41,8 +41,8 @@ def read_config(folder: Path) -> Config:
             return _timm(values)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise UserError(
-            f"{printable(str(path))}, or what is beside it, says something that cannot be ({error}). Mend it, or "
-            "name the file of the weights from another folder."
+            f"{printable(str(path))}, or a file beside it, has a value that cannot be right ({in_a_line(error)}). "
+            "Correct it, or move the weights to a folder without it."
         ) from error
     return Config()
 
@@ -53,7 +53,7 @@ def is_timm(folder: Path) -> bool:
 
 
 def is_plain(folder: Path) -> bool:
-    """Whether this is a folder whose encoder can be built here, without the library that wrote it."""
+    """Whether the encoder in this folder can be built here, without the library that wrote it."""
     values = _read(folder / "config.json")
     if not is_timm(folder):
         return values.get("model_type") in _PLAIN
@@ -68,8 +68,8 @@ def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
     kind = values["model_type"]
     if kind not in _PLAIN:
         raise UserError(
-            f"{printable(str(path))} says that this is a model of type {kind}, which is not a plain vision "
-            f"transformer ({', '.join(_PLAIN)})."
+            f"{printable(str(path))} describes a model of type {kind}, which is not a plain vision transformer "
+            f"({', '.join(_PLAIN)})."
         )
     if values.get("hidden_act", "gelu") != "gelu":
         raise UserError(f"{printable(str(path))} has the activation {values['hidden_act']}; encoders here have gelu.")
@@ -77,7 +77,7 @@ def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
     return Config(
         f"{(values.get('architectures') or [kind])[0]} of Hugging Face transformers",
         kind,
-        int(values.get("num_attention_heads", 12)),  # transformers leaves out what is as usual in some versions
+        int(values.get("num_attention_heads", 12)),  # some versions of transformers leave out default values
         values.get("decoder_num_attention_heads"),
         pair(values.get("image_size", 224)),
         float(values.get("layer_norm_eps", 1e-6 if kind in ("ijepa", "dinov2", "dinov2_with_registers") else 1e-12)),

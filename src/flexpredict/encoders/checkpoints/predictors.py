@@ -1,6 +1,6 @@
 """The other half of published checkpoints: the predictor of I-JEPA and StoP, the decoder of MAE.
 
-Both become a `flexpredict.model.predictor.Predictor`, so that pre-training goes on where it was left.
+Both become a `flexpredict.model.predictor.Predictor`, so that pre-training continues where it stopped.
 """
 
 import math
@@ -35,13 +35,13 @@ class PublishedPredictor:
     """g_φ of a published checkpoint.
 
     Args:
-        method: whose it is.
+        method: that it belongs to.
         tensors: under the names of our Predictor.
-        dim: its width d_p.
-        depth: its blocks.
-        heads: of its attention, where that is known; else those of the encoder.
-        convention: "released" is StoP's code: A's bias goes with the noise and m̃ is not used; "paper" is I-JEPA's,
-            which adds m̃.
+        dim: width d_p.
+        depth: number of blocks.
+        heads: attention heads, where they are known; by default as many as the encoder's.
+        convention: "released" is StoP's code, where A's bias is added to the noise and m̃ is not used; "paper" is
+            I-JEPA's, which adds m̃.
     """
 
     method: Literal["ijepa", "mae"]
@@ -104,12 +104,15 @@ def _renamed(
         elif head in names:
             renamed[f"{names[head]}.{rest}"] = tensor.float()
         else:
-            raise UserError(f"Beside the encoder of {where} is a tensor {name}, which published predictors lack.")
+            raise UserError(
+                f"{where} has a tensor {name}, which no published predictor has. Start from its encoder alone: save "
+                "that to a file of its own."
+            )
     return renamed
 
 
 def _check_positions(positions: Tensor, grid: tuple[int, int], where: str) -> None:
-    """They are computed here, not read."""
+    """Refuse positions that are not sines and cosines: here they are computed, not read."""
     patches = positions[len(positions) - math.prod(grid) :].float()
     if not torch.allclose(patches, sincos_positions(grid, patches.shape[1]), atol=2e-3, rtol=0):
         raise UserError(

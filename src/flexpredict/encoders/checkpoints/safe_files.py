@@ -20,11 +20,11 @@ from torch import Tensor
 
 from flexpredict.errors import UserError, in_a_line, printable
 
-# Archives that torch writes are not compressed at all. Some people compress them; weights hardly shrink by that.
+# Archives that torch writes are not compressed. Some people compress them, but weights hardly shrink.
 _MOST_EXPANSION = 20
 _MOST_ENTRIES = 200_000
 _LARGEST_SIDE = 2**31
-_PICKLE = 256 * 2**20  # what describes the tensors is never as long
+_PICKLE = 256 * 2**20  # longer than any description of tensors
 _INDEX = ".safetensors.index.json"
 # What training scripts put beside weights: options, paths, and numbers of numpy. None of it does anything.
 _SCALAR: Any = np.float64(0).__reduce__()[0]
@@ -66,13 +66,13 @@ def _unpickle(path: Path) -> Any:
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
         if code:
             raise UserError(
-                f"{shown} is refused: besides tensors it wants to bring in {code.group(1)}, which could run code on "
-                "this machine. Nothing of it was run. Ask its author for a safetensors file, or for tensors alone."
+                f"{shown} is refused: besides tensors it would import {code.group(1)}, which could run code on this "
+                "machine. Nothing of it was run. Ask its author for a safetensors file, or for tensors alone."
             ) from error
         raise UserError(f"{shown} is not a checkpoint that can be read safely: {_reason(error)}") from error
     except OSError as error:
         raise UserError(f"{shown} cannot be read: {error.strerror or error}.") from error
-    except Exception as error:  # torch, zipfile and pickle each have their own ways to stumble over broken bytes
+    except Exception as error:  # torch, zipfile and pickle raise errors of many kinds over broken bytes
         raise UserError(
             f"{shown} is damaged or is not a checkpoint: {_reason(error)} Its first bytes are {_first_bytes(path)}. "
             "If it was downloaded, compare its length with the original's."
@@ -80,29 +80,29 @@ def _unpickle(path: Path) -> Any:
 
 
 def _refuse_bombs(path: Path) -> bool:
-    """Refuse what is small outside and huge inside: it would fill the memory before anything can be checked.
+    """Refuse archives that unpack to far more than their size: they would fill the memory before any other check.
 
-    Whether it is an archive whose entries are stored as they are, and can be read where they lie.
+    Returns whether this is an archive with uncompressed entries, which can be mapped into memory.
     """
     try:
         entries, pickled = _entries(path)
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError, RuntimeError):
-        # Not an archive (older checkpoints are plain pickles), or a broken one, which torch will say.
+        # Not an archive (older checkpoints are plain pickles), or a broken one, which torch will report.
         with path.open("rb") as file:
             _refuse_bytes(file.read(_PICKLE), path)
         return False
     inside, outside = sum(entry.file_size for entry in entries), path.stat().st_size
     if inside > _MOST_EXPANSION * outside or len(entries) > _MOST_ENTRIES:
         raise UserError(
-            f"{printable(str(path))} is refused: {outside:,} bytes that would unpack to {inside:,} "
-            f"({len(entries):,} entries) are no checkpoint but a zip bomb."
+            f"{printable(str(path))} is refused: its {outside:,} bytes would unpack to {inside:,} "
+            f"({len(entries):,} entries), like those of a zip bomb."
         )
     _refuse_bytes(pickled, path)
     return all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
 
 
 def _entries(path: Path) -> tuple[list[zipfile.ZipInfo], bytes]:
-    """What is in an archive, and the beginning of its pickles, which say what the tensors are."""
+    """The entries of an archive, and the beginning of its pickles, which describe the tensors."""
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         pickled = b""
@@ -114,16 +114,16 @@ def _entries(path: Path) -> tuple[list[zipfile.ZipInfo], bytes]:
 
 
 def _refuse_bytes(pickled: bytes, path: Path) -> None:
-    """The one thing besides tensors that a few bytes of a harmless pickle can make as large as they like."""
+    """A bytearray is the one object besides tensors that a few bytes of a harmless pickle can make huge."""
     if b"bytearray" in pickled:
         raise UserError(
-            f"{printable(str(path))} is refused: besides tensors it makes a block of memory of any size (bytearray), "
-            "which no checkpoint needs."
+            f"{printable(str(path))} is refused: besides tensors it allocates a bytearray, which can be of any size "
+            "and which no checkpoint needs."
         )
 
 
 def _flatten(checkpoint: Any, path: Path) -> dict[str, Tensor]:
-    """Tensors below dictionaries whose keys are words. Those of optimisers have numbers, and are of no use here."""
+    """Tensors in nested dictionaries with string keys. Those of optimizers have numbers, and are not needed here."""
     tensors: dict[str, Tensor] = {}
     waiting: list[tuple[str, Any]] = [("", checkpoint)]
     for _ in range(_MOST_ENTRIES):
@@ -133,13 +133,13 @@ def _flatten(checkpoint: Any, path: Path) -> dict[str, Tensor]:
         if isinstance(value, Tensor):
             tensors[name] = value
         elif isinstance(value, dict):
-            # In the order of the file, the last of which is taken first from the end.
+            # Reversed, because the last one is taken first: tensors then keep the order of the file.
             entries = [
                 (f"{name}.{key}" if name else key, entry) for key, entry in value.items() if isinstance(key, str)
             ]
             waiting += reversed(entries)
     raise UserError(
-        f"{printable(str(path))} is refused: it holds more than {_MOST_ENTRIES:,} entries, in each other."
+        f"{printable(str(path))} is refused: it holds more than {_MOST_ENTRIES:,} entries, nested in each other."
     )
 
 
@@ -158,7 +158,7 @@ def _check(name: str, tensor: Tensor, path: Path) -> None:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """By content: the length of a header, and the header, which is JSON."""
+    """By content: it begins with the length of a header, and the header, which is JSON."""
     if path.suffix == ".safetensors":
         return True
     with path.open("rb") as file:
@@ -178,7 +178,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read_sharded(index: Path) -> dict[str, Tensor]:
-    """Weights in several files, and an index of which is where."""
+    """Weights in several files, with an index of which tensor is where."""
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -197,6 +197,6 @@ def _first_bytes(path: Path) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The first sentence of an error of the libraries below, which go on for a page."""
+    """The first sentence of what a library says, which may go on for a page."""
     text = in_a_line(error, 4000).split("WeightsUnpickler error: ")[-1] or type(error).__name__
     return text.split(". ")[0][:300].rstrip(".") + "."

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.evaluation.davis.index_masks import Mask
 from flexpredict.evaluation.davis.label_maps import to_grid, to_mask
@@ -17,7 +17,7 @@ _PATCHES_AT_ONCE = 8192  # small frames are encoded several at a time
 
 
 @torch.inference_mode()
-def followed_masks(encoder: FrozenEncoder, video: Video, shorter_side: int, how: Propagation) -> Iterator[Mask]:
+def followed_masks(encoder: ImageEncoder, video: Video, shorter_side: int, how: Propagation) -> Iterator[Mask]:
     """The masks of all frames; the first is the given one."""
     size = encoded_size(video.size, shorter_side, encoder.patch_size)
     first = video.mask(0)
@@ -36,13 +36,13 @@ def encoded_size(size: tuple[int, int], shorter_side: int, patch_size: tuple[int
     return height, width
 
 
-def check_encoder(encoder: FrozenEncoder, size: tuple[int, int]) -> None:
+def check_encoder(encoder: ImageEncoder, size: tuple[int, int]) -> None:
     """Refuse an encoder that cannot take frames of this size, before any sequence is begun."""
     rows, columns = _grid(encoder, size)
     device = next(encoder.parameters()).device
     try:
         with torch.inference_mode():
-            patches = encoder.layers(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))[-1].patches
+            patches = encoder(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))
     except (RuntimeError, ValueError, AssertionError) as error:  # raised by libraries for shapes they cannot take
         reason = in_a_line(error, 300)
         raise UserError(
@@ -57,14 +57,14 @@ def check_encoder(encoder: FrozenEncoder, size: tuple[int, int]) -> None:
         )
 
 
-def _features(encoder: FrozenEncoder, video: Video, size: tuple[int, int]) -> Iterator[Tensor]:
+def _features(encoder: ImageEncoder, video: Video, size: tuple[int, int]) -> Iterator[Tensor]:
     """Features of each frame, h w D, each vector of length 1."""
     device, grid = next(encoder.parameters()).device, _grid(encoder, size)
     at_once = max(1, _PATCHES_AT_ONCE // (grid[0] * grid[1]))
     for start in range(0, len(video.frames), at_once):
         numbers = range(start, min(start + at_once, len(video.frames)))
         images = torch.stack([video.frame(number, size) for number in numbers])
-        patches = encoder.layers(images.to(device))[-1].patches.float()
+        patches = encoder(images.to(device)).float()
         if not torch.isfinite(patches).all():
             raise UserError(
                 f"{encoder.what} gives NaN or infinity for frames of sequence {video.name} from "
@@ -73,5 +73,5 @@ def _features(encoder: FrozenEncoder, video: Video, size: tuple[int, int]) -> It
         yield from F.normalize(patches, dim=-1).unflatten(1, grid)
 
 
-def _grid(encoder: FrozenEncoder, size: tuple[int, int]) -> tuple[int, int]:
+def _grid(encoder: ImageEncoder, size: tuple[int, int]) -> tuple[int, int]:
     return size[0] // encoder.patch_size[0], size[1] // encoder.patch_size[1]

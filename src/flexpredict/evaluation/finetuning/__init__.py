@@ -53,7 +53,7 @@ def finetune(
 
     The defaults are those of MAE's fine-tuning; the paper's Table 5 is fraction=0.01. Nothing is chosen by test
     images. OUT holds config.yaml, metrics.jsonl, checkpoints/, model.safetensors (encoder and head) and result.json.
-    Returns None if a signal interrupted the training: everything is saved then, and `resume` goes on.
+    If a signal interrupts the training, everything is saved, nothing is returned, and `resume` goes on.
 
     Args:
         encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME. A loaded encoder is

@@ -9,11 +9,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from flexpredict.encoders.frozen import FrozenEncoder, Pooling
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.layer_decay import block_of
 from flexpredict.files import write_atomically
 from flexpredict.randomness import normal, stream_key, uniform
+from flexpredict.settings.extraction import Pooling
 
 _HEAD_STD = 2e-5  # MAE's: so small that a new head hardly disturbs the encoder
 
@@ -32,7 +33,7 @@ class Classifier(nn.Module):
 
     def __init__(
         self,
-        encoder: FrozenEncoder,
+        encoder: ImageEncoder,
         classes: tuple[str, ...],
         pooling: Pooling | None,
         image_size: tuple[int, int],
@@ -62,6 +63,7 @@ class Classifier(nn.Module):
 
         Otherwise several ranks would wait for gradients that never come.
         """
+        self.encoder.requires_grad_()
         device = next(self.encoder.parameters()).device
         features = self.encoder.pooled(
             torch.zeros(1, 3, *self.image_size, dtype=torch.uint8, device=device), pooling=self.pooling
@@ -97,7 +99,7 @@ def drop_path_places(encoder: nn.Module) -> list[str]:
     ]
 
 
-def _put_in_drop_paths(encoder: FrozenEncoder, rate: float) -> list[DropPath]:
+def _put_in_drop_paths(encoder: ImageEncoder, rate: float) -> list[DropPath]:
     """As published: the rate rises linearly from 0 in the first block to `rate` in the last."""
     drop_paths = []
     for name in drop_path_places(encoder):
@@ -121,7 +123,7 @@ def save_classifier(path: Path, classifier: Classifier) -> None:
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
 
 
-def load_classifier(path: Path, encoder: FrozenEncoder) -> Classifier:
+def load_classifier(path: Path, encoder: ImageEncoder) -> Classifier:
     """The classifier in a `model.safetensors`. encoder: of the kind it was made from; it is given the weights."""
     try:
         with safe_open(path, framework="pt") as file:

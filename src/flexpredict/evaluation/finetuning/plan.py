@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from flexpredict.cores import cores
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import drop_path_places
 from flexpredict.features.arguments import Pooling
@@ -66,7 +66,7 @@ class FinetunePlan:
 def make_plan(
     settings: Finetuning,
     precision: str,
-    encoder: FrozenEncoder,
+    encoder: ImageEncoder,
     samples: int,
     device: torch.device,
     world_size: int,
@@ -106,7 +106,7 @@ def make_plan(
     )
 
 
-def _drop_path(settings: Finetuning, encoder: FrozenEncoder) -> float:
+def _drop_path(settings: Finetuning, encoder: ImageEncoder) -> float:
     possible = bool(drop_path_places(encoder))
     if settings.drop_path and not possible:
         raise UserError(

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flexpredict.data.label_subsets import label_subset, strata
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.subset_source import SubsetSource
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
@@ -16,11 +17,11 @@ from flexpredict.evaluation.location.place import Patches, PlaceTold, fit_places
 from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robustness
 from flexpredict.evaluation.location.tables import LocationResult
 from flexpredict.evaluation.probing import fitting_device, unreadable_warning
-from flexpredict.evaluation.subsets import label_subset
-from flexpredict.features.encoding import Grid, feature_shape
+from flexpredict.features.encoding import feature_shape
 from flexpredict.features.extraction import Features, cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
+from flexpredict.sizes import Grid
 
 _FEWEST = 10  # images to fit on, and images to test on
 
@@ -89,7 +90,7 @@ def measure_location(
     )
 
 
-def _grid(encoder: FrozenEncoder, how: Extraction) -> Grid:
+def _grid(encoder: ImageEncoder, how: Extraction) -> Grid:
     grid = feature_shape(encoder, how, "float32").grid
     assert grid is not None
     if grid == (1, 1):
@@ -113,7 +114,7 @@ def _train_and_test(
         raise UserError(f"{data.name} has {len(data)} image(s), but {purpose} takes at least {needed}. Name more.")
     train = data
     if test is None:
-        half = label_subset(_classes(data), 0.5, seed)
+        half = label_subset(strata(data.labels, len(data)), 0.5, seed)
         rest = torch.ones(len(data), dtype=torch.bool)
         rest[half] = False
         train, test = SubsetSource(data, half), SubsetSource(data, rest.nonzero()[:, 0])
@@ -130,15 +131,7 @@ def _train_and_test(
 def _at_most(source: ImageSource, most: int, seed: int) -> ImageSource:
     if len(source) <= most:
         return source
-    return SubsetSource(source, label_subset(_classes(source), most / len(source), seed))
-
-
-def _classes(source: ImageSource) -> Tensor:
-    """Numbered without gaps; images without a label are a class of their own."""
-    if source.labels is None:
-        return torch.zeros(len(source), dtype=torch.int64)
-    numbers: Tensor = torch.unique(source.labels, return_inverse=True)[1]
-    return numbers
+    return SubsetSource(source, label_subset(strata(source.labels, len(source)), most / len(source), seed))
 
 
 def _labels(train: ImageSource, test: ImageSource) -> tuple[Tensor, Tensor] | None:

@@ -9,14 +9,14 @@ from rich.console import Console
 from torch import Tensor
 
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.encoders.frozen import FrozenEncoder
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.evaluation.location.readout import Moments, Readout, best_readout
-from flexpredict.features.encoding import Grid
 from flexpredict.features.extraction import require_readable
 from flexpredict.features.patch_batches import PatchBatch, patch_batches
 from flexpredict.model.location_share import LocationShare, in_double
 from flexpredict.progress import Counting
 from flexpredict.settings.extraction import Extraction
+from flexpredict.sizes import Grid
 
 _AXES = ("row", "column")
 _HELD_OUT = 5  # one image in so many chooses the penalty
@@ -26,7 +26,7 @@ _HELD_OUT = 5  # one image in so many chooses the penalty
 class Patches:
     """The patches of all images of a source, each time anew: they are too many to be kept."""
 
-    encoder: FrozenEncoder
+    encoder: ImageEncoder
     source: ImageSource
     how: Extraction
     device: torch.device

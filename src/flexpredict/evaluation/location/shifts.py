@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.shifted_source import ShiftedSource
 from flexpredict.errors import UserError
-from flexpredict.features.encoding import Grid
 from flexpredict.features.extraction import Features
+from flexpredict.sizes import Grid
 
 DIRECTIONS = ("down", "right")
 _FRACTIONS = {"1/4 patch": 0.25, "1/2 patch": 0.5, "3/4 patch": 0.75}

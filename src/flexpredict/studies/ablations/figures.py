@@ -1,105 +1,119 @@
-"""Figures of the studies in the paper's form, with its numbers beside ours where it gives them."""
+"""Figures of the studies: a panel for each quantity, and the paper's numbers beside ours where it gives them."""
 
+import math
 import textwrap
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
 
-matplotlib.use("Agg")
+from flexpredict.studies.ablations.measuring import LOCATION, NORMS
+from flexpredict.studies.ablations.study import Study
+from flexpredict.studies.ablations.summary import Estimate, Row, digits_of
+from flexpredict.studies.analyses.output import COLOURS, GREY, drawing
 
-from matplotlib import pyplot
+_OURS, _OTHER = COLOURS[0], COLOURS[1]
+_PANELS_A_ROW = 4
+_UNITS = {
+    "location share": "of the variance (%)",
+    "place R²": "R²",
+    **{name: "accuracy lost (points)" for name in LOCATION.values() if name.startswith("lost")},
+    **dict.fromkeys(NORMS.values(), "at the end of training"),
+}
 
-from flexpredict.files import write_atomically
-from flexpredict.studies.ablations.studies import Study
-from flexpredict.studies.ablations.summary import Estimate, Row
-from flexpredict.studies.analyses.output import COLOURS
-
-_OURS, _OTHER, _PAPER = COLOURS[0], COLOURS[1], "#999999"
+Panel = Callable[[Axes], None]
 
 
 def draw(study: Study, rows: list[Row], seeds: int, path: Path) -> None:
     """Write a PNG."""
-    figure = {"points": _points, "curves": _curves, "norms": _norms}[study.form](study, rows)
-    said = f"means of {seeds} seeds, 95 % intervals" if seeds > 1 else "one seed"
-    figure.suptitle(f"{study.title} ({said})", fontsize=11)
-    figure.tight_layout()
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150, format="png"))
-    pyplot.close(figure)
+    make = {"points": _points, "curves": _curve, "norms": _curve, "surface": _surface}[study.form]
+    panels: list[Panel] = [partial(make, study=study, rows=rows, name=name) for name in rows[0].numbers]
+    if study.form == "points" and any(row.arm.paper is not None for row in rows):
+        panels.append(partial(_paper, rows=rows))
+    columns = min(_PANELS_A_ROW, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    width = max(3.6, 0.55 * len(rows)) if study.form == "points" else 4.0
+    means = f"means of {seeds} seeds, 95 % intervals" if seeds > 1 else "one seed"
+    with drawing(path, width * columns, (4.2 if study.form == "points" else 3.5) * lines + 0.5, dpi=110) as figure:
+        for place, panel in enumerate(panels):
+            panel(figure.add_subplot(lines, columns, place + 1))
+        figure.suptitle(f"{study.title} ({means})", fontsize=12)
 
 
-def _points(study: Study, rows: list[Row]) -> Any:
-    """For each share of labels the accuracy of each arm, seeds apart, and beside it the paper's on its own scale.
-
-    Points and not bars: differences of a point or two are not seen on a scale that begins at zero.
-    """
-    names = list(rows[0].numbers)
-    papers = [row.arm.paper for row in rows]
-    panels = len(names) + any(paper is not None for paper in papers)
-    figure, axes = pyplot.subplots(1, panels, figsize=(max(3.3, 0.8 * len(rows)) * panels + 0.6, 3.6), squeeze=False)
-    labels = [textwrap.fill(row.arm.name, 10, break_long_words=False) for row in rows]
-    places = list(range(len(rows)))
-    for axis, name in zip(axes[0], names, strict=False):
-        estimates = [row.numbers[name] for row in rows]
-        for place, estimate in zip(places, estimates, strict=True):
-            axis.plot([place + 0.18] * len(estimate.values), estimate.values, ".", color=_OTHER, alpha=0.7)
-        means = [estimate.mean for estimate in estimates]
-        axis.errorbar(places, means, _errors(estimates), fmt="o", capsize=5, color=_OURS)
-        axis.axhline(means[0], color=_PAPER, linestyle=":", linewidth=1)
-        axis.set_title(f"ours: {name}", fontsize=9)
-    if panels > len(names):
-        shown = [(place, paper) for place, paper in zip(places, papers, strict=True) if paper is not None]
-        axes[0][-1].plot([place for place, _ in shown], [paper for _, paper in shown], "s", color=_PAPER)
-        axes[0][-1].axhline(shown[0][1], color=_PAPER, linestyle=":", linewidth=1)
-        axes[0][-1].set_title("paper: ImageNet, ViT-B, linear 1 %", fontsize=9)
-    for axis in axes[0]:
-        axis.set_xticks(places, labels, fontsize=8)
-        axis.set_xlim(-0.5, len(rows) - 0.5)
-        axis.set_ylabel("accuracy (%)")
-    return figure
+def _points(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
+    """Each arm, its seeds apart. Points and not bars: on a scale from zero, a point or two would not be seen."""
+    for place, row in enumerate(rows):
+        values = row.numbers[name].values
+        axes.plot([place + 0.2] * len(values), values, ".", color=_OTHER, alpha=0.7)
+    estimates = [row.numbers[name] for row in rows]
+    axes.errorbar(range(len(rows)), _means(estimates), _halves(estimates), fmt="o", capsize=4, color=_OURS)
+    axes.axhline(estimates[0].mean, color=GREY, linestyle=":", linewidth=1)
+    axes.set_title(name)
+    axes.set_ylabel(_UNITS.get(name, "accuracy (%)"))
+    _name_arms(axes, rows)
 
 
-def _curves(study: Study, rows: list[Row]) -> Any:
-    """Accuracy over the noise level, a curve for each series; the baseline belongs to all."""
-    names = list(rows[0].numbers)
-    figure, axes = pyplot.subplots(1, len(names), figsize=(4.2 * len(names), 3.4), squeeze=False)
-    series = list(dict.fromkeys(row.arm.series for row in rows if row.arm.series))
-    for axis, name in zip(axes[0], names, strict=True):
-        for curve, colour in zip(series, (_OURS, _OTHER), strict=False):
-            points = [row for row in rows if row.arm.series in ("", curve)]
-            estimates = [row.numbers[name] for row in points]
-            levels = [row.arm.level for row in points]
-            means = [estimate.mean for estimate in estimates]
-            axis.errorbar(
-                levels,
-                means,
-                yerr=_errors(estimates),
-                marker="o",
-                capsize=4,
-                color=colour,
-                label=f"{curve} covariance",
-            )
-        axis.axhline(rows[0].numbers[name].mean, color=_PAPER, linestyle=":", label="no noise")
-        axis.set_title(name, fontsize=9)
-        axis.set_xlabel("noise level (noise_std of a ViT-B)")
-        axis.set_ylabel("accuracy (%)")
-        axis.legend(fontsize=8)
-    return figure
+def _paper(axes: Axes, rows: list[Row]) -> None:
+    shown = [(place, row.arm.paper) for place, row in enumerate(rows) if row.arm.paper is not None]
+    axes.plot([place for place, _ in shown], [paper for _, paper in shown], "s", color=GREY)
+    axes.axhline(shown[0][1], color=GREY, linestyle=":", linewidth=1)
+    axes.set_title("paper: ImageNet, ViT-B, linear 1 %")
+    axes.set_ylabel("accuracy (%)")
+    _name_arms(axes, rows)
 
 
-def _norms(study: Study, rows: list[Row]) -> Any:
-    names = list(rows[0].numbers)
-    figure, axes = pyplot.subplots(1, len(names), figsize=(4.2 * len(names), 3.4), squeeze=False)
-    for axis, name, colour in zip(axes[0], names, (_OURS, _OTHER), strict=False):
-        estimates = [row.numbers[name] for row in rows]
-        levels = [row.arm.level for row in rows]
-        means = [estimate.mean for estimate in estimates]
-        axis.errorbar(levels, means, yerr=_errors(estimates), marker="o", capsize=4, color=colour)
-        axis.set_xlabel("noise level (noise_std of a ViT-B)")
-        axis.set_ylabel(f"{name} at the end of training")
-    return figure
+def _name_arms(axes: Axes, rows: list[Row]) -> None:
+    labels = [textwrap.fill(row.arm.name, 14, break_long_words=False) for row in rows]
+    axes.set_xticks(range(len(rows)), labels, fontsize=8, rotation=90 if len(rows) > 4 else 0)
+    axes.set_xlim(-0.5, len(rows) - 0.5)
 
 
-def _errors(estimates: list[Estimate]) -> list[float] | None:
+def _curve(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
+    """Over the level, a curve for each series; an arm without a series belongs to all."""
+    series = list(dict.fromkeys(row.arm.series for row in rows if row.arm.series)) or [""]
+    for curve, color in zip(series, COLOURS, strict=False):
+        points = [row for row in rows if row.arm.series in ("", curve)]
+        estimates = [row.numbers[name] for row in points]
+        levels = [row.arm.level or 0.0 for row in points]
+        axes.errorbar(
+            levels, _means(estimates), _halves(estimates), marker="o", capsize=4, color=color, label=curve or None
+        )
+    axes.axhline(rows[0].numbers[name].mean, color=GREY, linestyle=":", label=rows[0].arm.name)
+    axes.set_title(name)
+    axes.set_xlabel(study.axis)
+    axes.set_ylabel(_UNITS.get(name, "accuracy (%)"))
+    axes.legend(fontsize=8)
+
+
+def _surface(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
+    """Differences to the baseline over series (upwards) and level, with + or - where the interval excludes zero."""
+    compared = [row for row in rows if name in row.differences]
+    series = list(dict.fromkeys(row.arm.series for row in compared))
+    levels = sorted({row.arm.level for row in compared if row.arm.level is not None})
+    values = np.full((len(series), len(levels)), np.nan)
+    for row in compared:
+        assert row.arm.level is not None
+        place = series.index(row.arm.series), levels.index(row.arm.level)
+        difference = row.differences[name]
+        values[place] = difference.mean
+        mark = {1: "+", -1: "−", 0: ""}[difference.sign]
+        words = difference.in_words("+", digits_of(name)).replace(" ±", "\n±")
+        axes.text(place[1], place[0], f"{words}\n{mark}", ha="center", va="center", fontsize=7)
+    most = float(np.nanmax(np.abs(values))) or 1.0
+    image = axes.imshow(values, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto", alpha=0.8)
+    axes.figure.colorbar(image, ax=axes)
+    axes.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
+    axes.set_yticks(range(len(series)), series)
+    axes.set_xlabel(study.axis)
+    axes.set_title(f"{name}: difference to sin-cos")
+
+
+def _means(estimates: list[Estimate]) -> list[float]:
+    return [estimate.mean for estimate in estimates]
+
+
+def _halves(estimates: list[Estimate]) -> list[float] | None:
     halves = [estimate.half for estimate in estimates if estimate.half is not None]
     return halves if len(halves) == len(estimates) else None

@@ -6,6 +6,7 @@ same masks, because each of these is a function of the seed and of nothing that 
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,83 +16,131 @@ import torch
 from lightning_fabric import Fabric
 
 from flexpredict.data.sources.identity import identity
-from flexpredict.data.sources.opening import ImageSource, ImageStream
-from flexpredict.errors import UserError
+from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.listing import digest
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.augmentation import Augmentation
+from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
-from flexpredict.studies.ablations.studies import Arm, Study
-from flexpredict.training.plan import Plan, default_precision, make_plan
-from flexpredict.training.recipe_parser import make_recipe, merge
+from flexpredict.studies.ablations.study import Arm
+from flexpredict.training.plan import Plan, make_plan
+from flexpredict.training.recipe_parser import make_recipe
+
+_WHOLE: dict[str, type] = {"positions": Positions, "augmentation": Augmentation}
+_LONGEST_NAME = 180  # of a folder; file systems allow 255 bytes
 
 
 @dataclass(frozen=True)
 class ArmRun:
-    """One arm with one seed."""
+    """One arm with one seed. test: its own images to measure on, if it has some."""
 
     folder: Path
-    values: dict[str, Any]  # of the recipe
-    seed: int
+    plan: Plan
+    test: str | None = None
 
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def arm(self) -> str:
+        """The same for all seeds."""
+        return self.name.rpartition("-seed=")[0]
+
+    @property
     def recipe(self) -> Recipe:
-        recipe = make_recipe(self.values)
-        return dataclasses.replace(recipe, precision=recipe.precision or default_precision(recipe.accelerator))
+        """With nothing left open."""
+        return self.plan.recipe
 
     @property
     def begun(self) -> bool:
         return RunFolder(self.folder).config.is_file()
 
-    def steps_done(self) -> int:
-        """By its last checkpoint."""
-        state = self.folder / "checkpoints" / "last" / "state.json"
-        return int(json.loads(state.read_text())["step"]) if state.is_file() else 0
+    @property
+    def steps_left(self) -> int:
+        return self.plan.steps - steps_done(self.folder)
+
+    def require_same(self, source: ImageSource) -> None:
+        """Refuse a folder that holds another run than this: an answer from there would be to another question."""
+        if self.begun:
+            folder = RunFolder(self.folder)
+            # Read as a recipe, so that options younger than the run have the defaults that it was made with.
+            saved = make_recipe(folder.load_config())
+            folder.refuse_changes(self.plan.describe(), FREE_ON_RESUME, plan_of(saved, source).describe())
+            folder.refuse_other_data(identity(source))
 
 
-def arm_run(arm: Arm, seed: int, base: dict[str, Any], out: Path) -> ArmRun:
-    """base: what all arms share. The folder's name says what differs, so arms of several studies share their runs."""
-    values = {**merge(base, arm.fields), "positions": arm.fields["positions"], "seed": seed}
-    name = "-".join(f"{key}={value}" for key, value in flat(arm.fields))
-    return ArmRun(out / "runs" / f"{name}-seed={seed}", values, seed)
+class Runs:
+    """Makes the runs of arms. base: what all arms share; source: the images of that recipe."""
+
+    def __init__(self, base: Recipe, source: ImageSource, out: Path) -> None:
+        self.base, self.source, self.out = base, source, out
+        self._described = plan_of(base, source).describe()
+
+    def of(self, arm: Arm, seeds: Iterable[int]) -> list[ArmRun]:
+        """One run a seed. Refuses an arm that cannot be carried out.
+
+        The folder's name says what differs from the base when nothing is left open, so that the same run has the same
+        name whatever arm of whatever study it belongs to.
+        """
+        plan = plan_of(changed(self.base, arm.fields), self.source)
+        base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
+        differing = [f"{key}={own[key]}" for key in sorted(own) if key != "seed" and own[key] != base.get(key)]
+        name = re.sub(r"[^\w.=,-]+", "_", "-".join(differing) or "as-given")
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[:_LONGEST_NAME]}-{digest([name])[:8]}"
+        return [
+            ArmRun(
+                self.out / "runs" / f"{name}-seed={seed}",
+                dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, seed=seed)),
+                arm.test,
+            )
+            for seed in seeds
+        ]
+
+    def images_of(self, run: ArmRun) -> ImageSource:
+        """The images of a run as far as its plan is concerned: those of other scenes are as many and as large."""
+        if run.recipe.data == self.base.data:
+            return self.source
+        assert isinstance(self.source, ArraySource) and isinstance(run.recipe.data, str)
+        return dataclasses.replace(self.source, name=run.recipe.data)
 
 
-def planned(studies: Iterable[Study], seeds: Iterable[int], base: dict[str, Any], out: Path) -> list[ArmRun]:
-    """Every run that the studies need, once. Seed by seed, so that one that is stopped has whole pairs."""
-    arms = [arm for study in studies for arm in study.arms]
-    runs = [arm_run(arm, seed, base, out) for seed in seeds for arm in arms]
-    return list({run.folder: run for run in runs}.values())
+def steps_done(folder: Path) -> int:
+    """Of a run, by its last checkpoint."""
+    state = folder / "checkpoints" / "last" / "state.json"
+    return int(json.loads(state.read_text())["step"]) if state.is_file() else 0
 
 
-def plan_of(run: ArmRun, source: ImageSource | ImageStream) -> Plan:
-    """What the run will do on this machine; refuses an arm that cannot be carried out."""
-    recipe = run.recipe()
-    try:
-        return make_plan(recipe, source, *_hardware(recipe))
-    except UserError as error:
-        raise UserError(f"The arm {run.folder.name} cannot be run: {error}") from error
+def plan_of(recipe: Recipe, source: ImageSource) -> Plan:
+    """What a run will do on this machine."""
+    return make_plan(recipe, source, *hardware(recipe))
 
 
-def steps_left(run: ArmRun, source: ImageSource | ImageStream) -> int:
-    """Refuses a folder that holds another run than this: an answer from there would be to another question."""
-    plan = plan_of(run, source)
-    folder = RunFolder(run.folder)
-    if run.begun:
-        # Read as a recipe, so that options younger than the run have the defaults that it was made with.
-        saved = make_recipe(folder.load_config())
-        folder.refuse_changes(plan.describe(), FREE_ON_RESUME, make_plan(saved, source, *_hardware(saved)).describe())
-        folder.refuse_other_data(identity(source))
-    return max(0, plan.steps - run.steps_done())
-
-
-def flat(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Fields without the names of the groups they are in."""
-    for key, value in sorted(fields.items()):
-        if isinstance(value, dict):
-            yield from flat(value)
+def changed(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
+    """The recipe with the fields of an arm."""
+    changes: dict[str, Any] = {}
+    for name, value in fields.items():
+        if not isinstance(value, dict):
+            changes[name] = value
+        elif name in _WHOLE:
+            changes[name] = _WHOLE[name](**value)
         else:
-            yield key, value
+            changes[name] = dataclasses.replace(getattr(recipe, name), **value)
+    return dataclasses.replace(recipe, **changes)
 
 
-def _hardware(recipe: Recipe) -> tuple[torch.device, int]:
-    """The kind of device that the run will use, and how many of them, without starting anything."""
+def flat(fields: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested fields with dotted names."""
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def hardware(recipe: Recipe) -> tuple[torch.device, int]:
+    """The kind of device that a run will use, and how many of them, without starting anything."""
     device = Fabric(accelerator=recipe.accelerator, devices=1).device
     here = torch.cuda.device_count() if device.type == "cuda" else 1
     return device, (here if recipe.devices == "auto" else int(recipe.devices)) * recipe.num_nodes

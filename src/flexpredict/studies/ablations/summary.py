@@ -1,4 +1,4 @@
-"""Means over seeds with 95 % intervals, and paired differences to the baseline; as Markdown, CSV and JSON."""
+"""Means over seeds with 95 % intervals, and paired differences to the baseline; as tables, Markdown and CSV."""
 
 import csv
 import io
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flexpredict.evaluation.intervals import mean_and_interval
-from flexpredict.studies.ablations.studies import Arm, Study
+from flexpredict.studies.ablations.measuring import LOCATION, NORMS
+from flexpredict.studies.ablations.study import Arm, Study
+
+_TWO_DIGITS = ("place R²", *NORMS.values())  # all else is in per cent
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,13 @@ class Estimate:
         mean, half = mean_and_interval(values)
         return cls(mean, half, tuple(values))
 
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the whole interval is on one side of zero, else 0."""
+        if self.half is None or abs(self.mean) <= self.half:
+            return 0
+        return 1 if self.mean > 0 else -1
+
     def in_words(self, sign: str = "", digits: int = 1) -> str:
         number = f"{self.mean:{sign}.{digits}f}"
         return number if self.half is None else f"{number} ± {self.half:.{digits}f}"
@@ -29,7 +39,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """An arm: each quantity, and its difference to the baseline seed by seed."""
+    """An arm: each quantity, and its difference to the baseline seed by seed (none for the baseline itself)."""
 
     arm: Arm
     numbers: dict[str, Estimate]
@@ -37,49 +47,72 @@ class Row:
     paper_difference: float | None
 
 
-def summarise(study: Study, measured: dict[str, list[dict[str, float]]]) -> list[Row]:
-    """measured: for each arm by name, the numbers of each seed in their order."""
-    baseline = measured[study.arms[0].name]
+def summarize(study: Study, found: dict[str, list[dict[str, float]]]) -> list[Row]:
+    """found: for each arm by name, the numbers of each seed in their order."""
+    # A patch of a few pixels has no half, so an arm may lack a number that others have.
+    every = [numbers for own in found.values() for numbers in own]
+    names = [name for name in every[0] if all(name in numbers for numbers in every)]
     rows = []
     for arm in study.arms:
-        seeds = measured[arm.name]
-        names = list(seeds[0])
-        paired = {name: [own[name] - base[name] for own, base in zip(seeds, baseline, strict=True)] for name in names}
-        first = study.arms[0].paper
+        seeds, base = found[arm.name], study.baseline(arm)
+        paired = {
+            name: [own[name] - other[name] for own, other in zip(seeds, found[base.name], strict=True)]
+            for name in names
+            if base is not arm
+        }
+        papers = (arm.paper, base.paper)
         rows.append(
             Row(
                 arm,
                 {name: Estimate.of([numbers[name] for numbers in seeds]) for name in names},
-                {name: Estimate.of(paired[name]) for name in names},
-                arm.paper - first if arm.paper is not None and first is not None else None,
+                {name: Estimate.of(values) for name, values in paired.items()},
+                papers[0] - papers[1] if papers[0] is not None and papers[1] is not None and paired else None,
             )
         )
     return rows
 
 
-def table(study: Study, rows: list[Row]) -> list[list[str]]:
-    """Cells, with a line of headings first."""
-    digits = 2 if study.form == "norms" else 1
+def tables(study: Study, rows: list[Row]) -> dict[str, list[list[str]]]:
+    """By title: cells, with a line of headings first. A difference whose interval excludes zero is **bold**."""
     names = list(rows[0].numbers)
-    has_paper = any(row.arm.paper is not None for row in rows)
-    headings = ["arm", *(heading for name in names for heading in (name, "diff."))]
-    if has_paper:
-        headings += ["paper, linear 1 %", "diff."]
-    lines = [headings]
-    for number, row in enumerate(rows):
+    if not study.probes:
+        return {"Norms at the end of training": _table(rows, names)}
+    location = [name for name in names if name in LOCATION.values()]
+    accuracy = [name for name in names if name not in location]
+    return {
+        "Accuracy (%)": _table(rows, accuracy, paper=any(row.arm.paper is not None for row in rows)),
+        "Location (share and losses in points)": _table(rows, location),
+    }
+
+
+def _table(rows: list[Row], names: list[str], paper: bool = False) -> list[list[str]]:
+    lines = [["arm", *(heading for name in names for heading in (name, "diff."))]]
+    if paper:
+        lines[0] += ["paper, linear 1 %", "diff."]
+    for row in rows:
         cells = [row.arm.name]
         for name in names:
-            cells += [
-                row.numbers[name].in_words(digits=digits),
-                row.differences[name].in_words("+", digits) if number else "",
-            ]
-        if has_paper:
+            cells += [row.numbers[name].in_words(digits=digits_of(name)), _difference(row, name)]
+        if paper:
             cells += [
                 "" if row.arm.paper is None else f"{row.arm.paper:.1f}",
-                "" if row.paper_difference is None or not number else f"{row.paper_difference:+.1f}",
+                "" if row.paper_difference is None else f"{row.paper_difference:+.1f}",
             ]
         lines.append(cells)
     return lines
+
+
+def _difference(row: Row, name: str) -> str:
+    if name not in row.differences:
+        return ""
+    difference = row.differences[name]
+    words = difference.in_words("+", digits_of(name))
+    return f"**{words}**" if difference.sign else words
+
+
+def digits_of(name: str) -> int:
+    """Decimal places that a quantity is shown with."""
+    return 2 if name in _TWO_DIGITS else 1
 
 
 def as_markdown(lines: list[list[str]]) -> str:
@@ -88,37 +121,43 @@ def as_markdown(lines: list[list[str]]) -> str:
 
 
 def as_csv(study: Study, rows: list[Row]) -> str:
-    """The table: one line an arm, with each mean, half its 95 % interval, and the paired difference likewise."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    """One line an arm, with each mean, half its 95 % interval, and the paired difference likewise."""
     names = list(rows[0].numbers)
     columns = ("", ", half interval", ", difference", ", difference, half interval")
-    writer.writerow(["study", "arm", *(f"{name}{column}" for name in names for column in columns), "paper"])
+    headings = [f"{name}{end}" for name in names for end in columns]
+    lines: list[list[object]] = [["study", "arm", "level", "series", "against", *headings, "paper"]]
     for row in rows:
         cells = [
             _cell(value)
             for name in names
-            for estimate in (row.numbers[name], row.differences[name])
-            for value in (estimate.mean, estimate.half)
+            for estimate in (row.numbers[name], row.differences.get(name))
+            for value in ((estimate.mean, estimate.half) if estimate else (None, None))
         ]
-        writer.writerow([study.name, row.arm.name, *cells, _cell(row.arm.paper)])
+        against = study.baseline(row.arm).name if row.differences else ""
+        lines.append([*_first_cells(study, row), against, *cells, _cell(row.arm.paper)])
+    return _csv(lines)
+
+
+def seeds_as_csv(study: Study, rows: list[Row], seeds: Sequence[int]) -> str:
+    """One line a seed and arm, for those who want to compute something else."""
+    names = list(rows[0].numbers)
+    lines: list[list[object]] = [["study", "arm", "level", "series", "seed", *names, "paper"]]
+    for row in rows:
+        for place, seed in enumerate(seeds):
+            values = [_cell(row.numbers[name].values[place]) for name in names]
+            lines.append([*_first_cells(study, row), seed, *values, _cell(row.arm.paper)])
+    return _csv(lines)
+
+
+def _first_cells(study: Study, row: Row) -> list[object]:
+    return [study.name, row.arm.name, "" if row.arm.level is None else row.arm.level, row.arm.series]
+
+
+def _csv(lines: list[list[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
 
 
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-def seeds_as_csv(study: Study, rows: list[Row], seeds: Sequence[int]) -> str:
-    """One line a seed and arm, for those who want to compute something else."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = list(rows[0].numbers)
-    writer.writerow(["study", "arm", "level", "series", "seed", *names, "paper"])
-    for row in rows:
-        for place, seed in enumerate(seeds):
-            values = [f"{row.numbers[name].values[place]:.4f}" for name in names]
-            level = "" if row.arm.level is None else row.arm.level
-            paper = "" if row.arm.paper is None else row.arm.paper
-            writer.writerow([study.name, row.arm.name, level, row.arm.series, seed, *values, paper])
-    return text.getvalue()

@@ -1,13 +1,13 @@
 """The model of a run at one of its checkpoints, or that of a published checkpoint, to be looked at."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from flexpredict.encoders.starting_weights import adopted, initial_weights, start_from
+from flexpredict.encoders.names import resolve_name
 from flexpredict.errors import UserError, printable
 from flexpredict.methods.choosing import build_method, settle_method
 from flexpredict.methods.method import MaskedTokens, Method
@@ -18,6 +18,7 @@ from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
 from flexpredict.training.recipe_parser import make_recipe, read_yaml
+from flexpredict.training.starting_weights import adopted, initial_weights, start_from
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ class OpenedModel:
         if noise_std is None:
             return self.noise_std
         if not 0 <= noise_std < math.inf:
-            raise UserError(f"--noise_std {noise_std:g} must be a standard deviation: 0 or more, and finite.")
+            raise UserError(f"noise_std={noise_std:g} must be a standard deviation: 0 or more, and finite.")
         return noise_std
 
 
@@ -79,16 +80,11 @@ def open_model(name: str | Path, step: int | None = None, heads: int | None = No
 
     heads: attention heads of a published checkpoint whose width does not tell.
     """
-    path = Path(name).expanduser()
-    if not path.exists():
-        raise UserError(
-            f"There is no run '{printable(str(name))}' (looked for in {Path.cwd()}). Give a run folder, or a "
-            "checkpoint of I-JEPA or StoP."
-        )
-    if path.is_dir():
-        return _run(RunFolder(path), str(name), step)
+    resolved = resolve_name(name)
+    if resolved.kind == "run" or (resolved.kind == "checkpoint" and resolved.path.is_dir()):
+        return _run(RunFolder(resolved.path), str(name), step)
     if step is not None:
-        raise UserError(f"--step {step} chooses a checkpoint of a run folder, and {printable(str(name))} is a file.")
+        raise UserError(f"step={step} chooses a checkpoint of a run folder, which {printable(str(name))} is not.")
     return _published(str(name), heads)
 
 
@@ -96,7 +92,7 @@ def run_config(folder: RunFolder) -> Recipe:
     """The recipe that a run was made with."""
     if not folder.config.is_file():
         raise UserError(
-            f"{printable(str(folder.path))} is not a run folder: it has no config.yaml. Give the --out of a run."
+            f"{printable(str(folder.path))} is not a run folder: it has no config.yaml. Give the folder of a run."
         )
     return make_recipe(read_yaml(folder.config))
 
@@ -119,7 +115,7 @@ def _kept(checkpoints: Path, step: int) -> Path:
         steps = sorted(int(other.name.removeprefix("step-")) for other in checkpoints.glob("step-*"))
         raise UserError(
             f"There is no checkpoint of step {step} in {checkpoints}; there are those of "
-            f"{', '.join(map(str, steps)) or 'none'}. Choose one, or train with --keep_every to have more."
+            f"{', '.join(map(str, steps)) or 'none'}. Choose one, or train with keep_every to have more."
         )
     return path
 
@@ -144,15 +140,7 @@ def _published(name: str, heads: int | None) -> OpenedModel:
 
 def _new(recipe: Recipe) -> tuple[Method, Tensor]:
     """The model before training, and what projects its noise."""
-    assert recipe.model and recipe.image_size and recipe.patch_size and recipe.encoder_positions
-    spec = EncoderSpec(
-        recipe.model,
-        parse_image_sizes(recipe.image_size)[0],
-        recipe.patch_size,
-        recipe.encoder_positions,
-        recipe.class_token,
-        recipe.model_options,
-    )
+    spec = EncoderSpec.of_config(asdict(recipe))
     model = build_method(recipe, spec.build(recipe.seed))
     with torch.no_grad():
         return model, model.masked_tokens.stochastic.noise_matrix.float().clone()

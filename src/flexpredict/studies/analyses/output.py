@@ -66,7 +66,7 @@ def drawing(path: Path, width: float, height: float, dpi: int = 100) -> Iterator
 def prepare(out: Path) -> Path:
     """The folder for the files."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file. Name a folder.")
+        raise UserError(f"out={out} is a file. Name a folder.")
     out.mkdir(parents=True, exist_ok=True)
     return out
 

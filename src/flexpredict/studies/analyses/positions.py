@@ -62,9 +62,9 @@ def draw_positions(
 ) -> Analysis:
     """positions.png and positions.npz. queries: "ROW,COLUMN"; noise_std: another level than the run's own."""
     if draws < 1:
-        raise UserError(f"--draws {draws}: at least one draw is needed.")
+        raise UserError(f"draws={draws} is too small: at least one draw is needed.")
     grid, level = opened.tokens.grid, opened.level(noise_std)
-    asked = torch.tensor([place(text, grid, "--queries") for text in queries] or _usual_queries(grid))
+    asked = torch.tensor([place(text, grid, "queries") for text in queries] or _usual_queries(grid))
     found = similarities(opened.positions, opened.matrix, level, asked, draws, seed)
     ratio = noise_to_signal(opened.matrix, opened.positions, level)
     columns = {
@@ -93,7 +93,7 @@ def draw_positions(
         f"that leaves unexplained of the map's shape is {100 * shrunk.rest:.1f} % of its variance.",
     ]
     if not level:
-        lines.append("This run has no noise, so the columns are equal. Say --noise_std to see what some would do.")
+        lines.append("This run has no noise, so the columns are equal. Give noise_std to see what some would do.")
     table = [
         {
             "query": in_words(int(query), grid),

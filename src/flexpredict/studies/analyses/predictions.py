@@ -75,13 +75,13 @@ def draw_puzzle(opened: OpenedModel, patch: str | None = None, mask_seed: int = 
     context, targets = _mask(opened, grid, mask_seed)
     if patch is None:
         return Puzzle(grid, context, targets, 0, _middle(targets[0], grid))
-    index = place(patch, grid, "--patch")
+    index = place(patch, grid, "patch")
     found = (targets == index).nonzero()
     if not len(found):
         others = (seed for seed in range(_SEEDS_TRIED) if (_mask(opened, grid, seed)[1] == index).any())
         seed = next(others, None)
-        hint = f"With --mask_seed {seed} it is." if seed is not None else "Choose another patch."
-        raise UserError(f"--patch {patch} is not predicted under the mask of --mask_seed {mask_seed}. {hint}")
+        hint = f"With mask_seed={seed} it is." if seed is not None else "Choose another patch."
+        raise UserError(f"patch={patch} is not predicted under the mask of mask_seed={mask_seed}. {hint}")
     return Puzzle(grid, context, targets, int(found[0, 0]), int(found[0, 1]))
 
 
@@ -103,7 +103,7 @@ def draw_predictions(
     if not 1 <= len(models) <= 2:
         raise UserError(f"The predictions of one or two runs are drawn side by side, not of {len(models)}.")
     if not temperature > 0:
-        raise UserError(f"--temperature {temperature:g} must be more than 0 (the paper's: 1).")
+        raise UserError(f"temperature={temperature:g} must be more than 0 (the paper's: 1).")
     puzzle = draw_puzzle(models[0], patch, mask_seed)
     source, index = (_file(image), 0) if image is not None else (_source(models[0], data), index)
     pictures, maps = [], []
@@ -190,7 +190,7 @@ def _source(opened: OpenedModel, data: str | None) -> ImageSource:
 def _read(source: ImageSource, index: int, image_size: tuple[int, int]) -> Tensor:
     """The largest centred part of an image that has the right shape: 3 H W uint8."""
     if not 0 <= index < len(source):
-        raise UserError(f"--index {index}: {source.name} has images 0 to {len(source) - 1}.")
+        raise UserError(f"index={index} is not there: {source.name} has images 0 to {len(source) - 1}.")
     crops = draw_crops(PRESETS["none"], torch.zeros(1, dtype=torch.int64))
     images, unreadable = source.read(torch.tensor([index]), crops, image_size)
     if unreadable:

@@ -1,0 +1,42 @@
+"""The verbs: typed functions that return small results. The commands of the shell are made of them.
+
+Nothing here imports torch before a function is called, so that help and typing errors are told at once.
+"""
+
+from flexpredict.api.ablating import ablate
+from flexpredict.api.analyzing import analyze
+from flexpredict.api.demonstrating import demo
+from flexpredict.api.exporting import export
+from flexpredict.api.pretraining import pretrain
+from flexpredict.api.reporting import report
+from flexpredict.api.run import Run
+from flexpredict.evaluation.clevr import evaluate_clevr
+from flexpredict.evaluation.davis import evaluate_davis
+from flexpredict.evaluation.finetuning import finetune
+from flexpredict.evaluation.location import evaluate_location
+from flexpredict.evaluation.probe import probe
+from flexpredict.evaluation.transfer import transfer
+from flexpredict.features.embed import embed
+from flexpredict.features.similar import similar
+from flexpredict.prepare.inspect import inspect
+from flexpredict.prepare.pack import pack
+
+__all__ = [
+    "Run",
+    "ablate",
+    "analyze",
+    "demo",
+    "embed",
+    "evaluate_clevr",
+    "evaluate_davis",
+    "evaluate_location",
+    "export",
+    "finetune",
+    "inspect",
+    "pack",
+    "pretrain",
+    "probe",
+    "report",
+    "similar",
+    "transfer",
+]

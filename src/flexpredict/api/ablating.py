@@ -1,0 +1,91 @@
+"""`ablate`."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from flexpredict.demo.recipe import STEPS, recipe_values
+from flexpredict.errors import UserError
+from flexpredict.settings.ablation import AblationSettings
+from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.ranges import check_ranges
+from flexpredict.settings.recipe import Recipe
+from flexpredict.settings.typed_values import typed_values
+from flexpredict.showing import SimpleResult
+from flexpredict.training.recipe_parser import make_recipe, merge
+
+_RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)}
+
+
+@dataclasses.dataclass(frozen=True)
+class AblateResult(SimpleResult):
+    """What was done. Plan, tables and figures are shown when they are made.
+
+    Args:
+        out: the folder of runs, tables and figures.
+        finished: whether all is done that was asked for; if not, the same call goes on.
+        dry_run: whether the plan was only shown.
+    """
+
+    out: Path
+    finished: bool
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"out": str(self.out), "finished": self.finished, "dry_run": self.dry_run}
+
+
+@takes_fields_of(AblationSettings)
+def ablate(given: dict[str, Any]) -> AblateResult:
+    """Ask a question with several seeds: pre-train every arm, and compare the encoders.
+
+    Measures linear probes with 1 % and all of the labels, k-NN, what features tell of the place, and what shifts of
+    the image do. Writes tables with 95 % intervals and paired differences, and a figure. Runs of one seed differ in
+    nothing but what is varied. What is done is not done again: the same command goes on.
+    """
+    values = typed_values(AblationSettings, given)
+    asked = AblationSettings(**{name: value for name, value in values.items() if name not in _RECIPE_FIELDS})
+    fields = {name: value for name, value in values.items() if name in _RECIPE_FIELDS}
+    if _at_demo_size(asked, fields):
+        fields = merge(_demo_recipe(fields), fields)
+    recipe = make_recipe(fields, asked.config)
+    check_ranges(recipe)
+    check_ranges(asked)
+    if recipe.minutes is not None:
+        raise UserError(
+            f"minutes={recipe.minutes:g} would give each arm another length. Use epochs=…, the same for all."
+        )
+
+    from flexpredict.studies.ablations.ablating import ablate as run_ablation
+    from flexpredict.studies.ablations.measuring import Measuring
+    from flexpredict.studies.ablations.planning import Ablation
+    from flexpredict.studies.ablations.study import Choices
+
+    done = run_ablation(
+        Ablation(
+            study=asked.study,
+            base=recipe,
+            test=None if asked.test is None else str(asked.test),
+            holdout=asked.holdout,
+            seeds=asked.seeds,
+            out=Path(asked.out),
+            choices=Choices(asked.noise, tuple(asked.levels), tuple(asked.where), asked.l1_weight),
+            measuring=Measuring(tuple(asked.labels), images=asked.location_images),
+            jobs=asked.jobs,
+            nice=asked.nice,
+            chapter=None if asked.chapter is None else Path(asked.chapter),
+        ),
+        dry_run=asked.dry_run,
+    )
+    return AblateResult(Path(asked.out), done or asked.dry_run, asked.dry_run)
+
+
+def _at_demo_size(asked: AblationSettings, fields: dict[str, Any]) -> bool:
+    """The scenes without a recipe or a model of one's own: as `flexpredict demo` trains on them."""
+    return str(fields.get("data")).startswith("scenes") and asked.config is None and "model" not in fields
+
+
+def _demo_recipe(fields: dict[str, Any]) -> dict[str, Any]:
+    without = {"positions", "seed", "data"} | ({"predictor"} if fields.get("method") == "data2vec" else set())
+    values = recipe_values("StoP", STEPS, seed=0)
+    return {name: value for name, value in values.items() if name not in without}

@@ -1,0 +1,136 @@
+"""`analyze`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from rich.table import Table
+from rich.text import Text
+
+from flexpredict.errors import UserError
+from flexpredict.settings.run import Names
+from flexpredict.showing import SimpleResult
+
+if TYPE_CHECKING:
+    from flexpredict.studies.analyses.output import Analysis
+
+Figure = Literal["positions", "predictions", "norms", "blur", "proposition1"]
+# Parameters that only some figures use.
+_USED_BY: dict[str, tuple[Figure, ...]] = {
+    "run": ("positions", "predictions", "norms", "blur"),
+    "step": ("positions", "predictions", "blur"),
+    "heads": ("positions", "predictions", "blur"),
+    "noise_std": ("positions", "blur"),
+    "seed": ("positions", "blur", "proposition1"),
+    "queries": ("positions",),
+    "draws": ("positions",),
+    **dict.fromkeys(("image", "data", "index", "patch", "mask_seed", "temperature"), ("predictions",)),
+}
+
+
+@dataclass(frozen=True)
+class AnalyzeResult(SimpleResult):
+    """A figure, its data, and what is to be seen in words."""
+
+    analysis: "Analysis"
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.analysis.picture, self.analysis.data]
+
+    def table(self) -> Table:
+        """The numbers that matter."""
+        rows = self.analysis.table
+        table = Table(*(rows[0] if rows else ()))
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row.values()))
+        return table
+
+    def tables(self) -> list[tuple[str, Table | None]]:
+        return [("", self.table() if self.analysis.table else None), ("\n".join(self.analysis.lines), None)]
+
+    def to_dict(self) -> dict[str, Any]:
+        made = self.analysis
+        return {
+            "picture": str(made.picture),
+            "data": str(made.data),
+            "lines": list(made.lines),
+            "table": [dict(row) for row in made.table],
+        }
+
+
+def analyze(
+    figure: Figure,
+    run: Names | None = None,
+    *,
+    out: str | Path = "analysis",
+    step: int | None = None,
+    heads: int | None = None,
+    noise_std: float | None = None,
+    seed: int | None = None,
+    queries: list[str] | None = None,
+    draws: int | None = None,
+    image: str | Path | None = None,
+    data: str | None = None,
+    index: int | None = None,
+    patch: str | None = None,
+    mask_seed: int | None = None,
+    temperature: float | None = None,
+) -> AnalyzeResult:
+    """Look into one or more runs: a figure, and its data in a file beside it.
+
+    positions shows how similar a noisy position is to all others (paper, Figure 5). predictions shows which tokens of
+    an image the prediction of a masked patch is similar to (Figure 6), for one or two runs of ijepa. norms plots the
+    norms of A and m̃ against the noise level and over training (Figure 4), from the logs of several runs. blur shows
+    which frequencies of the sin-cos positions the learned covariance hides, for one to six runs. proposition1
+    compares the best predictor from a noisy place with the Gaussian blur of Proposition 1, and needs no run.
+
+    Args:
+        figure: the figure to draw.
+        run: run folders, or (positions, predictions, blur) published checkpoints of I-JEPA or StoP.
+        out: folder for the picture and its data.
+        step: step of a kept checkpoint (default: the last).
+        heads: attention heads of a published checkpoint that does not tell.
+        noise_std: noise level (default: that of each run).
+        seed: seed of the noise or samples that are drawn (default: 0).
+        queries: patches to look at, each ROW,COLUMN (default: four).
+        draws: draws of the noise for the mean (default: 1000).
+        image: an image file to predict in.
+        data: images that `index` counts in (default: the run's own data).
+        index: number of the image, counted from 0 (default: 0).
+        patch: the masked patch, ROW,COLUMN (default: the middle of a target block).
+        mask_seed: seed of the mask (default: 0).
+        temperature: temperature of the softmax (default: 1, as the paper names none).
+    """
+    given = {name: value for name, value in locals().items() if name in _USED_BY and value is not None}
+    for name in given:
+        if figure not in _USED_BY[name]:
+            raise UserError(f"`{name}` is not used by the figure {figure}, only by {', '.join(_USED_BY[name])}.")
+    if figure not in get_args(Figure):
+        raise UserError(f"There is no figure '{figure}'. The figures are: {', '.join(get_args(Figure))}.")
+    names = [str(name) for name in (run if isinstance(run, list | tuple) else [run])] if run is not None else []
+    if not names and figure in _USED_BY["run"]:
+        raise UserError(f"The figure {figure} is of runs: name at least one as `run`.")
+    return AnalyzeResult(_draw(figure, names, Path(out), given))
+
+
+def _draw(figure: Figure, names: list[str], out: Path, given: dict[str, Any]) -> "Analysis":
+    from flexpredict.studies.analyses.blur import draw_blur
+    from flexpredict.studies.analyses.norms import draw_norms
+    from flexpredict.studies.analyses.opening import open_model
+    from flexpredict.studies.analyses.positions import draw_positions
+    from flexpredict.studies.analyses.predictions import draw_predictions
+    from flexpredict.studies.analyses.proposition1 import draw_proposition1
+
+    opening = {name: given.pop(name) for name in ("step", "heads") if name in given}
+    given.pop("run", None)
+    if figure == "norms":
+        return draw_norms(names, out)
+    if figure == "proposition1":
+        return draw_proposition1(out, **given)
+    if figure == "positions" and len(names) > 1:
+        raise UserError(f"The figure positions is of one run, and run names {len(names)}. Draw them one by one.")
+    models = [open_model(name, **opening) for name in names]
+    if figure == "positions":
+        return draw_positions(models[0], out, **given)
+    return draw_blur(models, out, **given) if figure == "blur" else draw_predictions(models, out, **given)

@@ -1,0 +1,137 @@
+"""The words of a command line taken apart: which setting each belongs to. Types are checked later, in one place."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any, get_origin
+
+import yaml
+
+from flexpredict.errors import UserError
+from flexpredict.settings.declarations import REQUIRED, Setting, alternatives, in_words
+from flexpredict.settings.typed_values import unknown_name
+
+
+def read_arguments(
+    words: Sequence[str], settings: Mapping[str, Setting], positional: Sequence[str]
+) -> dict[str, Any]:
+    """Values as text by the names of their settings; those of a group are in a dictionary of their own.
+
+    Understands `--epochs 3`, `--epochs=3`, `--image-size` for `--image_size`, `--resume` for `--resume true`,
+    `--data A B` for a list, `--optimizer.betas 0.9 0.95` for a pair, and `--model_options.depth 4` for a mapping.
+
+    Args:
+        words: what follows the name of the command.
+        settings: all settings of the command.
+        positional: names of those whose values may be given without a name, in their order.
+    """
+    # A wrong name is told before anything that may follow from it, such as a missing value.
+    for word in takewhile(lambda word: word != "--", words):
+        if _is_option(word):
+            _named(_name(word), settings)
+    values: dict[str, Any] = {}
+    unnamed: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            unnamed += left
+            break
+        if not _is_option(word):
+            unnamed.append(word)
+            continue
+        setting = _named(_name(word), settings)
+        taken = [word.partition("=")[2]] if "=" in word else _take_values(setting, left)
+        _put(values, setting.name, _value(setting, taken))
+    values |= _assign(unnamed, [settings[name] for name in positional if name not in values])
+    for name, setting in settings.items():
+        if setting.default is REQUIRED and name not in values:
+            raise UserError(f"--{name} is missing: {setting.description}")
+    return values
+
+
+def _is_option(word: str) -> bool:
+    """A negative number is a value."""
+    return re.match(r"--?[^\W\d]", word) is not None
+
+
+def _name(word: str) -> str:
+    return word.partition("=")[0].lstrip("-").replace("-", "_")
+
+
+def _named(name: str, settings: Mapping[str, Setting]) -> Setting:
+    if name in settings:
+        return settings[name]
+    mapping, _, key = name.partition(".")
+    if key and mapping in settings and get_origin(settings[mapping].kind) is dict:
+        return Setting(name, Any, None, "")
+    raise UserError(unknown_name(name, settings, mark="--"))
+
+
+def _take_values(setting: Setting, left: list[str]) -> list[str]:
+    """Remove from the words that are left those that are values of this setting."""
+    values = list(takewhile(lambda word: word != "--" and not _is_option(word), left))
+    if _is_switch(setting):
+        values = [word for word in values[:1] if word in ("true", "false")] or ["true"]
+        if left[:1] != values:
+            return values
+    elif not values:
+        raise UserError(f"--{setting.name} needs a value: {in_words(setting.kind)}.")
+    elif not setting.is_list:
+        values = values[: 2 if _is_pair(setting) and values[0][:1] not in "[(" else 1]
+    del left[: len(values)]
+    return values
+
+
+def _value(setting: Setting, taken: list[str]) -> Any:
+    if setting.kind is Any:
+        return _loaded(taken[0])
+    only_list = setting.is_list and str not in alternatives(setting.kind)
+    return taken if len(taken) > 1 or (only_list and taken[0][:1] != "[" and taken[0] != "null") else taken[0]
+
+
+def _is_switch(setting: Setting) -> bool:
+    return alternatives(setting.kind) == [bool]
+
+
+def _is_pair(setting: Setting) -> bool:
+    return all(get_origin(kind) is tuple for kind in alternatives(setting.kind))
+
+
+def _put(values: dict[str, Any], name: str, value: Any) -> None:
+    """Into nested dictionaries. A group that was given as a whole keeps what is not overridden."""
+    *groups, last = name.split(".")
+    for group in groups:
+        whole = values.get(group)
+        whole = _loaded(whole) if isinstance(whole, str) else whole
+        values[group] = whole if isinstance(whole, dict) else {}
+        values = values[group]
+    values[last] = value
+
+
+def _loaded(text: str) -> Any:
+    """What YAML reads in it: a number, a word, a mapping."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _assign(words: list[str], places: list[Setting]) -> dict[str, Any]:
+    """One word for each place; if there are more, a place for a list takes them, if just one can."""
+    surplus = len(words) - len(places)
+    lists = [setting.name for setting in places if setting.is_list]
+    if surplus > 0 and len(lists) != 1:
+        wanted = " ".join(setting.name.upper() for setting in places)
+        raise UserError(
+            f"'{words[-1]}' is one word too many{f' after {wanted}' if wanted else ''}. Name the option that it "
+            "belongs to, or leave it out."
+        )
+    values: dict[str, Any] = {}
+    for setting in places:
+        if not words:
+            break
+        count = 1 + (max(0, surplus) if [setting.name] == lists else 0)
+        values[setting.name] = _value(setting, words[:count])
+        words = words[count:]
+    return values

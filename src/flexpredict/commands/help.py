@@ -1,0 +1,108 @@
+"""The help page of a command: examples, what it does, and its options in groups, in 80 columns."""
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_origin
+
+from flexpredict.commands.command import Command
+from flexpredict.commands.flags import with_flags
+from flexpredict.settings.declarations import REQUIRED, Setting, alternatives
+
+_WIDTH = 80
+_COLUMN = 22  # where descriptions begin
+
+
+def help_page(name: str, command: Command) -> str:
+    """What `flexpredict NAME --help` prints."""
+    settings = command.settings()
+    summary = (inspect.getdoc(command.load()) or "").partition("\n\nArgs:")[0]
+    positional = [settings[name] for name in command.positional()]
+    usage = " ".join(_usage(setting, positional) for setting in positional)
+    sections = [
+        f"usage: flexpredict {name} {usage} [OPTIONS]".replace("  ", " "),
+        "\n".join(["examples:", *(f"  {example}" for example in command.examples)]),
+        *(_paragraph(with_flags(part, settings)) for part in summary.split("\n\n")),
+        _section("arguments, in this order or by name", map(_argument, positional), settings),
+        *(_section(heading, map(_option, members), settings) for heading, members in _groups(command, settings)),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _groups(command: Command, settings: Mapping[str, Setting]) -> Iterator[tuple[str, list[Setting]]]:
+    """Settings with their headings: those without one first, then the groups of the command, then nested ones."""
+    elsewhere = {*command.positional(), *(name for names in command.groups.values() for name in names)}
+    options = {name: setting for name, setting in settings.items() if "." not in name and _has_words(setting)}
+    yield "options", [setting for name, setting in options.items() if name not in elsewhere]
+    for heading, names in command.groups.items():
+        yield heading, [options[name] for name in names if name in options]
+    for name, setting in settings.items():
+        if setting.group is not None:
+            nested = [inner for other, inner in settings.items() if other.startswith(f"{name}.")]
+            yield f"{name}: {inspect.getdoc(setting.group)}".partition("\n\n")[0].rstrip("."), nested
+
+
+def _has_words(setting: Setting) -> bool:
+    """Not a group that is given by its nested settings alone."""
+    return setting.group is None or bool(setting.choices)
+
+
+def _section(heading: str, entries: Iterable[tuple[str, str]], settings: Mapping[str, Setting]) -> str:
+    lines = [line for left, text in entries for line in _entry(left, with_flags(text, settings))]
+    return "\n".join([_paragraph(f"{heading}:"), *lines]) if lines else ""
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), _WIDTH, break_on_hyphens=False)
+
+
+def _entry(left: str, text: str) -> list[str]:
+    """A name and its description, which begins on the next line if the name is long."""
+    described = textwrap.wrap(text, _WIDTH - _COLUMN, break_on_hyphens=False)
+    if len(left) + 4 > _COLUMN:
+        described = ["", *described]
+    first, *rest = described or [""]
+    return [f"  {left:<{_COLUMN - 2}}{first}".rstrip(), *(" " * _COLUMN + line for line in rest)]
+
+
+def _usage(setting: Setting, positional: Sequence[Setting]) -> str:
+    takes_many = [other for other in positional if other.is_list] == [setting]
+    word = setting.name.upper() + (" ..." if takes_many else "")
+    return word if setting.default is REQUIRED else f"[{word}]"
+
+
+def _argument(setting: Setting) -> tuple[str, str]:
+    return setting.name.upper(), _description(setting)
+
+
+def _option(setting: Setting) -> tuple[str, str]:
+    return f"--{setting.name} {_value_word(setting)}".rstrip(), _description(setting)
+
+
+def _value_word(setting: Setting) -> str:
+    kinds = alternatives(setting.kind)
+    if kinds == [bool]:
+        return "" if setting.default is False else "true|false"
+    word = "N" if {*kinds} <= {int, float} else setting.name.rpartition(".")[2].upper()
+    if all(get_origin(kind) is tuple for kind in kinds):
+        return "N N"
+    return f"{word} ..." if setting.is_list else word
+
+
+def _description(setting: Setting) -> str:
+    text = setting.description.rstrip(".")
+    if any(choice not in text for choice in setting.choices):
+        text += f": {', '.join(setting.choices[:-1])} or {setting.choices[-1]}"
+    default = _shown(setting.default)
+    if not default or "default" in text:
+        return text
+    return f"{text[:-1]}; default: {default})" if text.endswith(")") else f"{text} (default: {default})"
+
+
+def _shown(default: Any) -> str:
+    """Nothing for what has no default worth a word."""
+    if default is REQUIRED or default is None or default is False:
+        return ""
+    if isinstance(default, tuple | list):
+        return " ".join(map(_shown, default))
+    return f"{default:g}" if isinstance(default, float) else str(default).lower() if default is True else str(default)

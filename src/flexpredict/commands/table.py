@@ -1,0 +1,179 @@
+"""All commands: the function of each, examples, and the headings of its options."""
+
+from flexpredict.commands.command import Command
+
+Groups = dict[str, tuple[str, ...]]
+_ENCODER: Groups = {"encoder": ("which", "heads", "grid", "partial")}
+_FEATURES: Groups = {"features": ("layers", "pooling", "image_size", "batch_size", "precision")}
+_LABELS: Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
+_MACHINE: Groups = {"hardware": ("accelerator", "devices", "workers")}
+_RESULTS: Groups = {"results": ("out", "table")}
+
+COMMANDS = {
+    "inspect": Command(
+        "inspect",
+        "see what is in a set of images",
+        ("flexpredict inspect FOLDER", "flexpredict inspect 'shards-{000..127}.tar' --sample 10000"),
+        groups={"training": ("image_size", "patch_size", "augmentation", "seed")},
+    ),
+    "pack": Command(
+        "pack",
+        "make images quicker to read, once",
+        (
+            "flexpredict pack FOLDER packed --size 256",
+            "flexpredict pretrain packed",
+            "flexpredict pack --out packed --verify",
+        ),
+        unnamed=("data", "out"),
+    ),
+    "pretrain": Command(
+        "pretrain",
+        "pre-train an encoder",
+        (
+            "flexpredict pretrain FOLDER --out runs/mine",
+            "flexpredict pretrain imagenet/train --config configs/vit_b16.yaml",
+            "flexpredict pretrain FOLDER --minutes 30 --positions.noise_std 0.5",
+            "flexpredict pretrain --out runs/mine --resume",
+        ),
+        unnamed=("data",),
+        groups={
+            "run": ("out", "config", "resume", "overwrite", "init_from", "seed"),
+            "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
+            "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
+            "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
+            "hardware": (*("accelerator", "devices", "num_nodes", "strategy", "precision", "compile", "workers"),),
+            "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers"),
+        },
+    ),
+    "report": Command(
+        "report",
+        "write the HTML page of a run",
+        ("flexpredict report runs/mine", "flexpredict report runs/b16"),
+    ),
+    "probe": Command(
+        "probe",
+        "linear probe and k-NN",
+        (
+            "flexpredict probe runs/mine --train DATA --test DATA",
+            "flexpredict probe timm:vit_small_patch16_224 --train DATA --test DATA",
+        ),
+        groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+    ),
+    "finetune": Command(
+        "finetune",
+        "fine-tune on labels",
+        (
+            "flexpredict finetune runs/mine --train DATA --test DATA",
+            "flexpredict finetune runs/mine --train DATA --test DATA --fraction 0.01",
+        ),
+        groups={
+            "run": ("out", "resume", "overwrite", "seed", "log_every", "checkpoint_every", "table"),
+            "images": ("fraction", "image_list", "held_out", "image_size", "augmentation", "mixup"),
+            "training": (
+                *("epochs", "batch_size", "lr", "start_lr", "final_lr", "warmup_epochs", "layer_decay"),
+                *("weight_decay", "betas", "clip_grad", "drop_path", "label_smoothing", "pooling"),
+            ),
+            **_ENCODER,
+            "hardware": ("accelerator", "devices", "num_nodes", "strategy", "precision", "workers"),
+        },
+    ),
+    "transfer": Command(
+        "transfer",
+        "the probe over many data sets",
+        (
+            "flexpredict transfer runs/mine --datasets A B C",
+            "flexpredict transfer runs/mine --datasets cifar=hf://cifar100 places=places205",
+        ),
+        groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+    ),
+    "evaluate clevr": Command(
+        "evaluate_clevr",
+        "count objects, tell their distance",
+        (
+            "flexpredict evaluate clevr runs/mine --data CLEVR_v1.0",
+            "flexpredict evaluate clevr runs/mine --data scenes:3000,size=64",
+        ),
+        groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+    ),
+    "evaluate davis": Command(
+        "evaluate_davis",
+        "follow objects through videos",
+        (
+            "flexpredict evaluate davis runs/mine --data DAVIS",
+            "flexpredict evaluate davis --data DAVIS --score_only masks",
+        ),
+        unnamed=("encoder",),
+        groups={"videos": ("split", "year", "height", "overlays"), **_ENCODER, **_RESULTS},
+    ),
+    "evaluate location": Command(
+        "evaluate_location",
+        "what features tell of the place",
+        (
+            "flexpredict evaluate location runs/mine --data DATA",
+            "flexpredict evaluate location runs/mine --data scenes:400,size=64",
+        ),
+        groups=_FEATURES | _ENCODER | _MACHINE | _RESULTS,
+    ),
+    "embed": Command(
+        "embed",
+        "features of images in a file",
+        (
+            "flexpredict embed runs/mine --data FOLDER --out features.parquet",
+            "flexpredict embed runs/mine --data FOLDER --out features.npy --patches",
+        ),
+        groups=_FEATURES | _ENCODER | _MACHINE,
+    ),
+    "similar": Command(
+        "similar",
+        "images most like a given one",
+        (
+            "flexpredict similar runs/mine --data FOLDER --query cat.jpg",
+            "flexpredict similar runs/mine --data FOLDER --query 17 18 --top 4",
+        ),
+        groups=_FEATURES | _ENCODER | _MACHINE,
+    ),
+    "export": Command(
+        "export",
+        "for timm, transformers, ONNX",
+        (
+            "flexpredict export runs/mine --format timm --out exported/mine",
+            "flexpredict export runs/mine --format onnx --out mine.onnx --image_size 224",
+        ),
+        groups=_ENCODER,
+    ),
+    "ablate": Command(
+        "ablate",
+        "the paper's tables and figures",
+        (
+            "flexpredict ablate table6 --data scenes --seeds 3",
+            "flexpredict ablate paper --data FOLDER --test LABELED --dry_run",
+        ),
+        groups={
+            "study": ("levels", "noise", "where", "l1_weight", "seeds", "seed"),
+            "measures": ("test", "holdout", "labels", "location_images"),
+            "run": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
+        },
+    ),
+    "analyze": Command(
+        "analyze",
+        "look into a run",
+        (
+            "flexpredict analyze positions runs/stop",
+            "flexpredict analyze predictions runs/sincos runs/stop --index 3",
+            "flexpredict analyze norms runs/*",
+            "flexpredict analyze blur runs/stop",
+            "flexpredict analyze proposition1",
+        ),
+        unnamed=("run",),
+        groups={
+            "of positions and blur": ("noise_std", "seed"),
+            "of positions": ("queries", "draws"),
+            "of predictions": ("image", "data", "index", "patch", "mask_seed", "temperature"),
+        },
+    ),
+    "demo": Command(
+        "demo",
+        "see it work in six minutes",
+        ("flexpredict demo", "flexpredict demo --steps 200 --out quick"),
+    ),
+}

@@ -1,0 +1,78 @@
+"""What the demo trains, and on which scenes it measures: all its constants."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SEEDS = 1  # runs of each arm
+STEPS = 900  # of each run
+
+# A small model, trained for some four minutes on one core.
+RECIPE: dict[str, Any] = {
+    "model": "vit_tiny_patch16_224",
+    "model_options": {"embed_dim": 96, "depth": 4, "num_heads": 3},
+    "patch_size": 8,  # 8x8 patches: a grid of 4x4 is quicker and teaches little
+    "predictor": {"dim": 48, "depth": 2, "heads": 3},
+    "batch_size": 64,  # small batches give more steps in the same time, which counts most in short runs
+    "scale": "small",  # Muon, standardized targets and so on: see settings/scale.py
+    "log_every": 20,
+    "accelerator": "cpu",
+    "devices": 1,
+}
+ARMS: dict[str, dict[str, Any]] = {
+    "sin-cos": {"kind": "sincos"},
+    "StoP": {"kind": "stochastic", "noise_to_signal": 0.2},
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Which scenes there are, and how encoders are measured on them.
+
+    Args:
+        train: scenes to pre-train on and, with their labels, to fit probes on.
+        test: scenes to test on.
+        first_test: number of the first of these; earlier ones were looked at while the recipe was chosen.
+        size: height and width in pixels.
+        label_subsets: subsets of 1 % of the labels, over whose probes the mean is taken.
+        shifted: test scenes, the first ones, of which location share and the effect of shifts are measured.
+        pixels: height and width to which scenes are shrunk for the probes on raw pixels.
+    """
+
+    train: int = 10_000
+    test: int = 2_000
+    first_test: int = 10_000
+    size: int = 64
+    label_subsets: int = 5
+    shifted: int = 500
+    pixels: int = 16
+
+    @property
+    def images(self) -> int:
+        """That pass through the encoder: all, and some again for location share, unshifted, and shifted four ways."""
+        return self.train + self.test + 6 * self.shifted
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "encoder": "target encoder, frozen; average of the patches of its last layer",
+            "probes": "logistic regression; its penalty is chosen on held-out training scenes",
+            "k-NN": "20 nearest by cosine similarity",
+            "shifts": "down and right, borders reflected; the probe was fitted on unshifted scenes",
+            "raw pixels and untrained encoder": "first seed",
+            **asdict(self),
+        }
+
+
+PROTOCOL = Protocol()
+
+
+def recipe_values(arm: str, steps: int, seed: int, protocol: Protocol = PROTOCOL) -> dict[str, Any]:
+    """The recipe of one arm, for so many steps."""
+    epochs = steps * RECIPE["batch_size"] / protocol.train
+    return {
+        **RECIPE,
+        "data": f"scenes:{protocol.train},size={protocol.size}",
+        "image_size": protocol.size,
+        "epochs": epochs,
+        "seed": seed,
+        "positions": ARMS[arm],
+    }

@@ -1,0 +1,79 @@
+"""Weights of a plain vision transformer, wherever they came from, and what is known about them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from flexpredict.data.pixels import MEAN, STD
+from flexpredict.model.encoder import Encoder, model_facts
+from flexpredict.runs.encoder_file import EncoderSpec
+from flexpredict.settings.extraction import Pooling
+
+Which = Literal["target", "context"]
+
+
+@dataclass
+class LoadedWeights:
+    """An encoder as tensors under timm's names.
+
+    Args:
+        format: what wrote them, in words; empty for flexpredict itself.
+        role: "target encoder", "context encoder", or "encoder" where there is only one.
+        spec: how to build the encoder.
+        tensors: its weights, float32.
+        context: those of the context encoder, where both were read.
+        everything: all tensors of the file as they are, for those who want its predictor too.
+        decoder_heads: attention heads of a masked autoencoder's decoder, where a config.json tells.
+        left_out: number of tensors that are not part of the encoder, by what they belong to.
+        notes: assumptions that were made, in sentences.
+        mean, std: of the pixels it was trained with.
+        step: of the run that trained it, where that is known.
+    """
+
+    format: str
+    role: str
+    spec: EncoderSpec
+    tensors: dict[str, Tensor]
+    context: dict[str, Tensor] | None = None
+    everything: dict[str, Tensor] = field(default_factory=dict)
+    decoder_heads: int | None = None
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
+    step: int | None = None
+
+    @property
+    def pooling(self) -> Pooling:
+        """How its own head makes one vector of an image.
+
+        Nothing in I-JEPA trains a class token, so patches are averaged in our own encoders even where there is one.
+        """
+        trained = self.format and self.spec.class_token and self.spec.options.get("global_pool") != "avg"
+        return "class" if trained else "mean"
+
+    def build(self) -> Encoder:
+        """The encoder with these weights, in evaluation mode."""
+        encoder = self.spec.build()
+        encoder.vit.load_state_dict(self.tensors, strict=False)  # whoever read them has checked what is missing
+        return encoder.eval()
+
+    def in_words(self) -> tuple[str, ...]:
+        """What it is and what was left out, a line each."""
+        lines = [f"{self.format}, {self.role}: {self.architecture()}"] if self.format else []
+        if self.left_out:
+            counted = ", ".join(f"{part} ({count})" for part, count in sorted(self.left_out.items()))
+            lines.append(f"Left out, with the number of tensors: {counted}")
+        return (*lines, *self.notes)
+
+    def architecture(self) -> str:
+        """The encoder in words."""
+        spec, facts = self.spec, model_facts(self.spec.model, self.spec.options)
+        tokens = " with a class token" if spec.class_token else ""
+        return (
+            f"{facts.depth} layers of {facts.dim}, {facts.heads} heads{tokens}; patches of {spec.patch_size} in "
+            f"images of {spec.image_size[0]}x{spec.image_size[1]} ({spec.grid[0]}x{spec.grid[1]}), "
+            f"{'sin-cos' if spec.positions == 'sincos' else spec.positions} positions"
+        )

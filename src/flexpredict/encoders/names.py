@@ -1,0 +1,84 @@
+"""What the name of an encoder stands for. Evaluation, pre-training and analyses all ask here."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from flexpredict.encoders.checkpoints.config_file import is_plain, is_timm
+from flexpredict.errors import UserError, did_you_mean, printable
+from flexpredict.named_options import split_options, whole_number
+from flexpredict.runs.encoder_file import is_encoder_file, is_run
+
+Kind = Literal["run", "encoder file", "checkpoint", "timm", "timm folder", "hf", "hf folder"]
+
+
+@dataclass(frozen=True)
+class EncoderName:
+    """What a name stands for.
+
+    Args:
+        text: the name as it was given.
+        kind: what it stands for. A "checkpoint" is a file, or a folder, with a plain vision transformer in it.
+        path: of the file or folder.
+        model: of "timm" and "hf", the name of the model there.
+        options: what follows the name, as in FILE,heads=12 or timm:NAME,pretrained=no.
+    """
+
+    text: str
+    kind: Kind
+    path: Path = Path()
+    model: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def heads(self) -> int | None:
+        """Attention heads, as said after the name."""
+        said = self.options.get("heads")
+        return None if said is None else whole_number(said, "heads", self.text, least=1)
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of patches, as said after the name."""
+        said = self.options.get("grid")
+        if said is None:
+            return None
+        sides = re.fullmatch(r"(\d+)x(\d+)", said)
+        if sides is None:
+            raise UserError(f"grid={said} in {self.text} is not a grid. Give rows x columns of patches: grid=4x16.")
+        return int(sides[1]), int(sides[2])
+
+
+def resolve_name(name: str | Path) -> EncoderName:
+    """Find out what a name stands for; raises where it stands for nothing."""
+    text = str(name)
+    library, colon, rest = text.partition(":")
+    if colon and library == "timm":
+        model, options = split_options(rest, ("pretrained", "seed"))
+        return EncoderName(text, "timm", model=model, options=options)
+    if colon and library == "hf":
+        folder = Path(rest).expanduser()
+        if not rest:
+            raise UserError("hf: needs a name, for example hf:facebook/ijepa_vith14_1k, or the path of a folder.")
+        if folder.is_dir():
+            return EncoderName(text, "hf folder", folder, rest)
+        return EncoderName(text, "hf", model=rest)
+    file, options = split_options(text, ("heads", "grid"))
+    path = Path(file).expanduser()
+    if not path.exists():
+        hint = did_you_mean(library, ("timm", "hf")) if colon else ""
+        raise UserError(
+            f"There is no encoder '{printable(text)}' (looked for in {Path.cwd()}).{hint} Give a run folder, a "
+            "checkpoint, timm:NAME or hf:NAME."
+        )
+    return EncoderName(text, _kind_of(path), path, options=options)
+
+
+def _kind_of(path: Path) -> Kind:
+    if path.is_dir():
+        if is_run(path):
+            return "run"
+        if (path / "config.json").is_file() and not is_plain(path):
+            return "timm folder" if is_timm(path) else "hf folder"
+        return "checkpoint"
+    return "encoder file" if is_encoder_file(path) else "checkpoint"

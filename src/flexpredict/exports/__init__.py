@@ -1,0 +1,161 @@
+"""Exports an encoder for the libraries people already use: written, read back, compared, then put in place."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.opening import open_encoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.errors import UserError, did_you_mean, in_a_line
+from flexpredict.exports.card_results import Measured, collect_results
+from flexpredict.exports.format import Format
+from flexpredict.exports.model_card import model_card
+from flexpredict.exports.plain import plain as plain_encoder
+from flexpredict.exports.verification import Difference, verify
+from flexpredict.files import write_atomically, write_folder_atomically, write_text_atomically
+from flexpredict.runs.run_folder import RunFolder
+
+# Imported when asked for: some need libraries that not everybody has.
+_MODULES = {
+    "timm": "timm_folder",
+    "hf": "hugging_face",
+    "official": "official",
+    "onnx": "onnx_file",
+    "torch-export": "torch_program",
+}
+FORMATS = tuple(_MODULES)
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Args:
+        out: the file or folder.
+        card: the model card.
+        difference: between the features of the original and of the export.
+        notes: about the export, a sentence each.
+        load: a line of code that opens it.
+        measured: results in the card.
+    """
+
+    out: Path
+    card: Path
+    difference: Difference
+    notes: tuple[str, ...]
+    load: str
+    measured: Measured
+
+
+def export(
+    encoder: str | Path | ImageEncoder,
+    format: str,
+    out: str | Path,
+    *,
+    image_size: tuple[int, int] | None = None,
+    results: str | Path | None = None,
+    license: str | None = None,
+    overwrite: bool = False,
+) -> Exported:
+    """Write an encoder in another library's format, with a model card.
+
+    What was written is read back by that library; unless it gives the same features, nothing is left behind.
+
+    Args:
+        encoder: a loaded encoder, or anything that `flexpredict.load` takes.
+        format: "timm", "hf", "official" (a published I-JEPA file), "onnx" or "torch-export".
+        out: a folder for timm and hf, a file for the others.
+        image_size: height and width (by default those it was trained at).
+        results: file or folder of results that evaluations wrote, for the model card.
+        license: of the weights, for the model card.
+        overwrite: replace an earlier export.
+    """
+    out, kind = Path(out), _format(format)
+    card = out / CARD if kind.is_folder else out.with_name(f"{out.name}.{CARD}")
+    _check_place(kind, format, out, card, overwrite)
+    encoder = encoder if isinstance(encoder, ImageEncoder) else open_encoder(encoder)
+    plain = plain_encoder(encoder)
+    run = _run_of(plain.name)
+    fingerprint = encoder.fingerprint()  # of the encoder before it is resized: this is what evaluations record
+    measured = collect_results(plain.name, fingerprint, None if results is None else Path(results))
+    plain = plain if image_size is None else plain.resized(image_size)
+    kind.check(plain)
+    written: list[tuple[Difference, tuple[str, ...], str]] = []
+
+    def write(temporary: Path) -> None:
+        notes = kind.write(plain, temporary, run)
+        difference = _compare(plain, kind, temporary, format)
+        text = model_card(
+            plain,
+            kind,
+            out.name,
+            fingerprint=fingerprint,
+            difference=difference,
+            notes=notes,
+            run=run,
+            measured=measured,
+            license=license,
+        )
+        written.append((difference, notes, text))
+        if kind.is_folder:
+            (temporary / CARD).write_text(text, encoding="utf-8")
+
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        (write_folder_atomically if kind.is_folder else write_atomically)(out, write)
+        ((difference, notes, text),) = written
+        if not kind.is_folder:
+            write_text_atomically(card, text)
+    except OSError as error:
+        raise UserError(f"out={out} cannot be written: {error.strerror or error}. Choose another place.") from error
+    return Exported(out, card, difference, notes, kind.load(plain, str(out)), measured)
+
+
+def _compare(encoder: ViTEncoder, kind: Format, path: Path, format: str) -> Difference:
+    try:
+        return verify(encoder, kind.read(encoder, path), f"a {format} export")
+    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
+        raise UserError(
+            f"{encoder.what} could not be read back by {kind.library} from what was written ({in_a_line(error)}). "
+            "Nothing was kept; choose another format, or another version of the library."
+        ) from error
+
+
+def _format(name: str) -> Format:
+    if name not in _MODULES:
+        raise UserError(
+            f"There is no format '{name}'.{did_you_mean(name, FORMATS)} The formats are {', '.join(FORMATS)}."
+        )
+    kind: Format = import_module(f"flexpredict.exports.{_MODULES[name]}").FORMAT
+    return kind
+
+
+def _run_of(name: str) -> RunFolder | None:
+    """The run that an encoder was loaded from, by its name."""
+    path = Path(name).expanduser()
+    folder = RunFolder(path if path.is_dir() else path.parent)
+    return folder if path in (folder.path, folder.encoder) and folder.config.is_file() else None
+
+
+def _check_place(kind: Format, format: str, out: Path, card: Path, overwrite: bool) -> None:
+    """Refuse a place that has the wrong kind of name or holds something else."""
+    if kind.suffixes and (out.is_dir() or not out.name.endswith(kind.suffixes)):
+        better = out / f"encoder{kind.suffixes[0]}" if out.is_dir() else f"{out}{kind.suffixes[0]}"
+        raise UserError(
+            f"format={format} writes one file, and out={out} does not name one that ends in {kind.suffixes[0]}. "
+            f"Use out={better}."
+        )
+    if kind.is_folder and out.is_file():
+        raise UserError(f"format={format} writes a folder, and out={out} is a file. Name a folder.")
+    for path in (out, card):
+        if path.exists() and not overwrite:
+            raise UserError(f"{path} exists already. Replace it with overwrite=true, or choose another out.")
+    if kind.is_folder and out.is_dir():
+        others = sorted(path.name for path in out.iterdir() if path.name not in (*kind.files, CARD))
+        if others:
+            raise UserError(
+                f"out={out} holds other things than an export ({others[0]}), so overwrite=true does not delete it. "
+                "Choose another out."
+            )

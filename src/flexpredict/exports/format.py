@@ -1,0 +1,98 @@
+"""What every format of an exported encoder provides, and facts about encoders that several formats need."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from flexpredict.encoders.image_encoder import ImageEncoder, pool
+from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.runs.run_folder import RunFolder
+
+
+class Outputs(NamedTuple):
+    """The features of images, whichever library computed them."""
+
+    patches: Tensor  # B N D
+    pooled: Tensor  # B D
+
+
+# images: B 3 H W uint8. A reader normalizes them as the exported files say.
+Reader = Callable[[Tensor], Outputs]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way to hand an encoder over.
+
+    Args:
+        library: that reads it, by the name that the Hugging Face hub knows.
+        suffixes: that its file may have; none for a folder.
+        files: of a folder, besides the model card.
+        check: refuses an encoder that the format cannot hold.
+        write: fills the path; the run is for formats that hold more than the encoder. Returns notes for the user, a
+            sentence each.
+        read: opens what was written, by the library itself.
+        load: a line of code that opens it.
+        usage: code that loads it, and makes `patch_features` and `pooled` of photo.jpg.
+    """
+
+    library: str
+    suffixes: tuple[str, ...]
+    files: tuple[str, ...]
+    check: Callable[[ViTEncoder], None]
+    write: Callable[[ViTEncoder, Path, RunFolder | None], tuple[str, ...]]
+    read: Callable[[ViTEncoder, Path], Reader]
+    load: Callable[[ViTEncoder, str], str]
+    usage: Callable[[ViTEncoder, str], str]
+
+    @property
+    def is_folder(self) -> bool:
+        return not self.suffixes
+
+
+def outputs_of(encoder: ImageEncoder, images: Tensor) -> Outputs:
+    """Computed by the encoder itself, pooled without the head that some models have for that."""
+    (tokens,) = encoder.tokens(images)
+    return Outputs(tokens.patches, pool(tokens, encoder.pooling, encoder.what))
+
+
+def outputs_of_tokens(encoder: ViTEncoder, tokens: Tensor) -> Outputs:
+    """tokens: B (prefix + N) D, of the last layer, final norm applied."""
+    patches = tokens[:, encoder.encoder.vit.num_prefix_tokens :]
+    return Outputs(patches, patches.mean(dim=1) if encoder.pooling == "mean" else tokens[:, 0])
+
+
+def normalized(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """images: B 3 H W uint8 -> pixel_values."""
+    return (images / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+
+
+def weights_of(encoder: ViTEncoder) -> dict[str, Tensor]:
+    """Its weights under timm's names."""
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.encoder.vit.state_dict().items()}
+
+
+def is_relative(encoder: ViTEncoder) -> bool:
+    """Whether it is a BEiT, with tables of relative positions."""
+    return encoder.encoder.positions == "relative"
+
+
+def has_final_norm(encoder: ViTEncoder) -> bool:
+    """BEiTs that were trained to be averaged have none."""
+    return not isinstance(encoder.encoder.vit.norm, nn.Identity)
+
+
+def norm_eps(vit: nn.Module) -> float:
+    """The ε of its norms."""
+    eps: Any = next(module.eps for module in vit.modules() if hasattr(module, "eps"))
+    return float(eps)
+
+
+def heads_of(encoder: ViTEncoder) -> int:
+    """Its attention heads; kinds of blocks differ in where they keep that number."""
+    block = encoder.encoder.vit.blocks[0]
+    return int(next(module.num_heads for module in block.modules() if hasattr(module, "num_heads")))

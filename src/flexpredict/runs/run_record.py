@@ -1,0 +1,174 @@
+"""Reads the folder of a run into a record whose size does not depend on the length of the run."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flexpredict.errors import UserError
+from flexpredict.runs.series import Series, is_finite
+
+MOST_WARNINGS = 50  # different ones
+MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all
+NOT_DRAWN = {"step", "epoch"}
+# Writers of strict JSON have nothing but null for a number that is not finite. A truth value is no number.
+DRAWN_TYPES = {int, float, type(None)}
+
+
+@dataclass
+class Warned:
+    """One warning, however often it was given."""
+
+    count: int = 0
+    first: float | None = None
+    last: float | None = None
+
+
+@dataclass
+class Run:
+    """What a run folder holds, in a size that does not depend on the length of the run."""
+
+    name: str
+    config: dict[str, Any]
+    environment: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, Series] = field(default_factory=dict)
+    steps: float = 0
+    epoch: float | None = None
+    seconds: float = 0  # of training, reckoned from images per second
+    warnings: dict[str, Warned] = field(default_factory=dict)
+    more_warnings: int = 0
+    results: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
+    more_skipped: int = 0
+    unreadable: list[str] = field(default_factory=list)  # what of the folder could not be read, in words
+
+    @property
+    def images(self) -> float | None:
+        batch = _number(self.config.get("batch_size"))
+        return self.steps * batch if batch and self.steps else None
+
+
+def read_run(run: Path) -> Run:
+    """Read a run folder. Only `config.yaml` must be there; what else is missing or broken is left out or noted."""
+    if not run.is_dir():
+        raise UserError(
+            f"There is no run folder at {run}. Give the folder that a pre-training run wrote to (its `out`)."
+        )
+    record = Run(name=run.resolve().name, config=_read_config(run / "config.yaml"))
+    _read_metrics(record, run / "metrics.jsonl")
+    for line in _json_lines(record, run / "warnings.jsonl"):
+        _add_warning(record, str(line.get("text", "")), _number(line.get("step")))
+    for line in _json_lines(record, run / "skipped.jsonl"):
+        if len(record.skipped) < MOST_SKIPPED:
+            record.skipped.append((str(line.get("path", "")), str(line.get("reason", ""))))
+        else:
+            record.more_skipped += 1
+    environment = _read_json(record, run / "environment.json")
+    record.environment = environment if isinstance(environment, dict) else {}
+    record.results = _result_rows(_read_json(record, run / "results.json"))
+    return record
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{path} is missing, so {path.parent} is not a run folder. Give the folder of a run.")
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}. Restore it from the recipe the run was started with."
+        ) from error
+    if not isinstance(config, dict):
+        raise UserError(f"{path} holds no settings (`name: value` lines). Restore it from the recipe of the run.")
+    return config
+
+
+def _read_json(record: Run, path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        record.unreadable.append(f"{path.name} could not be read: {error}")
+        return None
+
+
+def _json_lines(record: Run, path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file, line by line. A torn last line is normal: the run may be going on or was killed."""
+    broken = 0
+    try:
+        with path.open("rb") as file:
+            for text in file:
+                try:
+                    line = json.loads(text)
+                except (ValueError, RecursionError):
+                    line = None
+                if isinstance(line, dict):
+                    yield line
+                elif text.endswith(b"\n") and text.strip():
+                    broken += 1
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        record.unreadable.append(f"{path.name} could not be read: {error}")
+    if broken:
+        record.unreadable.append(f"{broken} {'line' if broken == 1 else 'lines'} of {path.name} could not be read.")
+
+
+def _read_metrics(record: Run, path: Path) -> None:
+    batch = _number(record.config.get("batch_size"))
+    timed = 0.0  # the step up to which time has been counted; what a resumed run repeats is counted once
+    for line in _json_lines(record, path):
+        step = _number(line.get("step"))
+        record.steps = step = record.steps + 1 if step is None else step
+        epoch = _number(line.get("epoch"))
+        record.epoch = record.epoch if epoch is None else epoch
+        speed = _number(line.get("images_per_second"))
+        if batch and speed and speed > 0 and step > timed:
+            record.seconds += (step - timed) * batch / speed
+            timed = step
+        for key, value in line.items():
+            if type(value) not in DRAWN_TYPES or key in NOT_DRAWN:
+                continue
+            if key not in record.series:
+                record.series[key] = Series()
+            record.series[key].add(step, math.nan if value is None else value)
+
+
+def _number(value: object) -> float | None:
+    """The value where it is a usable number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
+        return None
+    return float(value)
+
+
+def _add_warning(record: Run, text: str, step: float | None) -> None:
+    if text not in record.warnings and len(record.warnings) >= MOST_WARNINGS:
+        record.more_warnings += 1
+        return
+    warned = record.warnings.setdefault(text, Warned())
+    warned.count += 1
+    warned.last = step
+    if warned.count == 1:
+        warned.first = step
+
+
+def _result_rows(results: Any) -> list[dict[str, Any]]:
+    if isinstance(results, list):
+        return [row if isinstance(row, dict) else {"value": row} for row in results]
+    if isinstance(results, dict):
+        return [{"task": name, "value": value} for name, value in flat(results)]
+    return []
+
+
+def flat(mapping: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as one list, the names joined by dots."""
+    for name, value in mapping.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value

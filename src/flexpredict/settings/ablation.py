@@ -1,0 +1,54 @@
+"""What `ablate` takes: a recipe that all runs share, and what is varied and measured."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flexpredict.settings.ranges import ranged
+from flexpredict.settings.recipe import Recipe
+from flexpredict.settings.run import Names
+
+
+@dataclass(kw_only=True)
+class AblationSettings(Recipe):
+    """A recipe that all runs share, and what is varied and measured.
+
+    Args:
+        study: of the paper: table6 (positions), table7 (noise on which tokens), table8 (half resolution), fig3 (level
+            and covariance), fig4 (norms of A and m̃), l1 (L1 on A), covariance (tied, fixed, untied, diagonal, by
+            image), mae (on MAE), or paper for all of them; of the recipe: targets, noise, ema, lr, optimizer, masks,
+            predictor, augmentation, grid, combined, or search for all of them; on the scenes: where (stochastic
+            positions where the place of parts is ever freer).
+        test: labeled images to test on (by default a share of the images is held out for validation).
+        holdout: share of the images for validation, held out before pre-training.
+        seeds: runs of each arm, from `seed` on (by default 3; where: 5).
+        labels: shares of the labels that the probes are trained on.
+        location_images: images to measure location with, at most.
+        noise: noise level of the paper's studies as ‖A n‖ / ‖ψ‖ (paper: 0.2).
+        levels: values of the one number that fig3, fig4, noise, ema, lr, grid and where vary.
+        where: how free parts are in the study where, 0 to 1.
+        l1_weight: weight of the penalty in the study l1.
+        jobs: runs at a time (by default one for each core).
+        nice: how much other processes come first, 0 to 19.
+        out: folder for runs, tables and figures.
+        chapter: folder for a page with the results, such as studies/table6.
+        config: a recipe file such as configs/vit_b16.yaml; settings that are given beside it override it.
+        dry_run: show the plan and how long it would take, and start nothing.
+    """
+
+    study: str = field(kw_only=False)
+    data: Names | None = None  # type: ignore[assignment]
+    test: Names | None = None
+    holdout: float = ranged(0.1, above=0, below=1)
+    seeds: int | None = ranged(None, least=1)
+    labels: list[float] = field(default_factory=lambda: [0.01, 1.0])
+    location_images: int = ranged(2000, least=1)
+    noise: float = ranged(0.2, least=0)
+    levels: list[float] = field(default_factory=list)
+    where: list[float] = field(default_factory=lambda: [0.0, 0.25, 0.5, 0.75, 1.0])
+    l1_weight: float = ranged(1e-5, least=0)
+    jobs: int | None = ranged(None, least=1)
+    nice: int = ranged(0, least=0, most=19)
+    out: str | Path = "ablations"
+    chapter: str | Path | None = None
+    config: str | Path | None = None
+    dry_run: bool = False

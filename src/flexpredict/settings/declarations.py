@@ -1,0 +1,101 @@
+"""Settings as they are declared: by the parameters of a function or the fields of a dataclass, and its docstring."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Args:
+        name: its name; that of a nested one has dots, as in optimizer.lr.
+        kind: its type.
+        default: the value if it is not given; REQUIRED if it must be given.
+        description: what its docstring says.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    description: str
+
+    @property
+    def group(self) -> type | None:
+        """The dataclass that its nested settings are the fields of."""
+        kinds = (kind for kind in alternatives(self.kind) if isinstance(kind, type))
+        return next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+
+    @property
+    def is_list(self) -> bool:
+        return any(get_origin(kind) is list for kind in alternatives(self.kind))
+
+    @property
+    def choices(self) -> list[str]:
+        """The words to choose from, where there are such."""
+        kinds = alternatives(self.kind)
+        kinds += [part for kind in kinds if get_origin(kind) is list for part in alternatives(*get_args(kind))]
+        return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+
+
+def declared(source: Callable[..., Any], prefix: str = "") -> dict[str, Setting]:
+    """All settings of a function or dataclass by their names, each group before its nested settings."""
+    return {setting.name: setting for setting in _declared(source, prefix)}
+
+
+def _declared(source: Callable[..., Any], prefix: str) -> Iterator[Setting]:
+    described = descriptions(source)
+    for name, parameter in inspect.signature(source).parameters.items():
+        # A dataclass makes some defaults anew for each object; they are empty, or groups of other defaults.
+        default = None if repr(parameter.default) == "<factory>" else parameter.default
+        setting = Setting(f"{prefix}{name}", parameter.annotation, default, described.get(name, ""))
+        yield setting
+        if setting.group is not None:
+            yield from _declared(setting.group, f"{prefix}{name}.")
+
+
+def descriptions(source: Callable[..., Any]) -> dict[str, str]:
+    """What docstrings say below `Args:` of each parameter; those of a dataclass may be in one it is derived from."""
+    documented = reversed(source.__mro__) if isinstance(source, type) else (source,)
+    found: dict[str, str] = {}
+    for one in documented:
+        arguments = (inspect.getdoc(one) or "").partition("Args:\n")[2]
+        for entry in re.split(r"\n(?=    \w)", arguments.rstrip()):
+            name, _, text = entry.partition(":")
+            found[name.strip()] = " ".join(text.split())
+    return found
+
+
+def alternatives(kind: Any, with_none: bool = False) -> list[Any]:
+    """The types that a union allows; None is not counted as one unless asked for."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return [kind for kind in kinds if with_none or kind is not type(None)]
+
+
+def in_words(kind: Any) -> str:
+    """What a setting of this type takes: "a number", "mean or class", "two numbers"."""
+    words = list(dict.fromkeys(word for one in sorted(alternatives(kind), key=_is_mapping) for word in _words(one)))
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _words(kind: Any) -> list[str]:
+    plain = {int: "a whole number", float: "a number", bool: "true or false", list[float]: "one or more numbers"}
+    if kind in plain:
+        return [plain[kind]]
+    if get_origin(kind) is Literal:
+        return [str(choice) for choice in get_args(kind)]
+    if get_origin(kind) is tuple:
+        return [f"two {'whole ' if int in get_args(kind) else ''}numbers"]
+    if get_origin(kind) is list:
+        return [word for one in alternatives(*get_args(kind)) for word in _words(one)]
+    return ["a mapping such as {name: value}" if _is_mapping(kind) else "text"]
+
+
+def _is_mapping(kind: Any) -> bool:
+    return get_origin(kind) is dict or dataclasses.is_dataclass(kind)

@@ -1,0 +1,32 @@
+"""What `pretrain` takes: a recipe, and the folder of its run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from flexpredict.settings.recipe import Recipe
+
+if TYPE_CHECKING:
+    Names: TypeAlias = str | Path | Sequence[str | Path]
+else:
+    Names = str | list[str]  # as a command line gives them
+
+
+@dataclass(kw_only=True)
+class RunSettings(Recipe):
+    """A recipe, and the folder of its run.
+
+    Args:
+        out: the run folder to make.
+        config: a recipe file such as configs/vit_b16.yaml; settings that are given beside it override it.
+        resume: continue the interrupted run in `out`, with the recipe that it has.
+        overwrite: replace the run in `out`.
+    """
+
+    # Paths are welcome here; a recipe holds names, as config.yaml does.
+    data: Names | None = field(default=None, kw_only=False)  # type: ignore[assignment]
+    out: str | Path = field(default="runs/pretrain", kw_only=False)
+    config: str | Path | None = None
+    resume: bool = False
+    overwrite: bool = False

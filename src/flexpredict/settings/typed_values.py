@@ -1,0 +1,125 @@
+"""Values in the types that their settings declare, whoever gave them: a command line, a YAML file, or Python."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any, Union
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser
+
+from flexpredict.errors import UserError, closest, did_you_mean, printable
+from flexpredict.settings.declarations import Setting, alternatives, declared, in_words
+
+_WRONG_VALUE = (ArgumentError, TypeError, ValueError, OverflowError)
+_LONGEST = 200  # characters of a value that a message shows
+
+
+def typed_values(source: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check values against the types of their settings; turn text into numbers and so on.
+
+    Args:
+        source: the function or dataclass that declares the settings.
+        values: some of its settings by name; those of a nested group are in a dictionary, or in its dataclass.
+    """
+    settings, result = declared(source), dict[str, Any]()
+    for name, value in _leaves(values, settings):
+        *groups, last = name.split(".")
+        inner = reduce(lambda group, key: group.setdefault(key, {}), groups, result)
+        inner[last] = _converted(settings[name], value)
+    return result
+
+
+def with_dataclasses(source: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values, with each dictionary of a nested group made into its dataclass."""
+    groups = {name: setting.group for name, setting in declared(source).items()}
+    return {
+        name: group(**value) if isinstance(value, Mapping) and (group := groups[name]) is not None else value
+        for name, value in values.items()
+    }
+
+
+def unknown_name(name: str, known: Mapping[str, Setting], mark: str = "") -> str:
+    """A message about a name that no setting has. mark: what stands before names, -- on a command line."""
+    # Who forgets the group means the setting of that name all the same: noise_std, or with a typing error.
+    by_last_part = {setting.rpartition(".")[2]: setting for setting in reversed(list(known))}
+    near = closest(name, known) or by_last_part.get(closest(name.rpartition(".")[2], by_last_part) or "")
+    hint = f" Did you mean '{mark}{near}'?" if near else ""
+    return f"There is no {'option' if mark else 'setting'} '{mark}{name}'.{hint}"
+
+
+def _leaves(
+    values: Mapping[str, Any], settings: Mapping[str, Setting], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Each value with the full name of its setting; a group is taken apart."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if name not in settings:
+            raise UserError(unknown_name(name, settings))
+        group = _as_group(settings[name], value)
+        if group is None:
+            yield name, value
+        else:
+            yield from _leaves(group, settings, f"{name}.")
+
+
+def _as_group(setting: Setting, value: Any) -> Mapping[str, Any] | None:
+    """The values of a nested group, which may be written as text: {lr: 0.001}. None if the setting is no group."""
+    if setting.group is None or value in setting.choices:
+        return None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, str):
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(_refusal(setting, value)) from None
+    if not isinstance(value, Mapping | None):
+        raise UserError(_refusal(setting, value))
+    return value or {}
+
+
+def _converted(setting: Setting, value: Any) -> Any:
+    if isinstance(value, Path):
+        value = str(value)
+    elif isinstance(value, list | tuple):
+        value = [str(one) if isinstance(one, Path) else one for one in value]
+    try:
+        converted = _convert(setting.kind, value)
+    except _WRONG_VALUE as error:
+        raise UserError(_refusal(setting, value)) from error
+    if converted is None and type(None) not in alternatives(setting.kind, with_none=True):
+        raise UserError(_refusal(setting, value))
+    return converted
+
+
+def _convert(kind: Any, value: Any) -> Any:
+    # A copy, because the parser converts lists in place.
+    return _parser(kind).parse_object({"value": copy.deepcopy(value)}, defaults=False).value
+
+
+@cache
+def _parser(kind: Any) -> ArgumentParser:
+    """Of one value. A group that may also be named by a word comes here as that word only."""
+    kinds = [one for one in alternatives(kind, with_none=True) if not dataclasses.is_dataclass(one)]
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--value", type=Union[tuple(kinds)])  # noqa: UP007 (of any number of types)
+    return parser
+
+
+def _refusal(setting: Setting, value: Any) -> str:
+    if isinstance(value, list):
+        value = next((one for one in value if setting.is_list and not _fits(setting.kind, [one])), value)
+    shown = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    hint = did_you_mean(shown, setting.choices, most=1)
+    return f"{setting.name}={printable(shown[:_LONGEST])} does not work: it takes {in_words(setting.kind)}.{hint}"
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    try:
+        _convert(kind, value)
+    except _WRONG_VALUE:
+        return False
+    return True

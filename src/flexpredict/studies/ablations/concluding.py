@@ -1,0 +1,104 @@
+"""What a study found: its numbers gathered from the runs, printed and written as tables and a figure."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flexpredict.files import write_text_atomically
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.studies.ablations import figures
+from flexpredict.studies.ablations.chapters import write_chapter
+from flexpredict.studies.ablations.measuring import norms
+from flexpredict.studies.ablations.planning import Ablation, Agenda, Work
+from flexpredict.studies.ablations.study import Study
+from flexpredict.studies.ablations.summary import Row, as_csv, as_markdown, seeds_as_csv, summarize, tables
+from flexpredict.training.plan import plain_values
+
+
+def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) -> None:
+    """Print and write the results of a study, all of whose runs are done."""
+    found = {arm.name: [_numbers(study, work) for work in agenda.of(study, arm.name)] for arm in study.arms}
+    rows, notes = summarize(study, found), _notes(agenda, study)
+    shown = tables(study, rows)
+    console.print(f"{study.name}: {study.title}", highlight=False)
+    for title, lines in shown.items():
+        console.print(_for_console(title, lines))
+    folder = asked.out / study.name
+    _write(folder, study, rows, agenda, asked)
+    markdown = "\n".join(f"**{title}**\n\n{as_markdown(lines)}" for title, lines in shown.items())
+    write_text_atomically(folder / "table.md", f"{markdown}\n{notes}\n")
+    written = [str(folder)]
+    if asked.chapter is not None:
+        chapter = asked.chapter if len(agenda.studies) == 1 else asked.chapter / study.name
+        _write(chapter, study, rows, agenda, asked)
+        environment = RunFolder(agenda.of(study, study.arms[0].name)[0].run.folder).environment
+        write_chapter(chapter, study.title, markdown, notes, json.loads(environment.read_text(encoding="utf-8")))
+        written.append(str(chapter))
+    console.print(f"{notes}\nWritten: {', '.join(written)}", highlight=False, markup=False)
+
+
+def _numbers(study: Study, work: Work) -> dict[str, float]:
+    numbers = work.numbers() if study.probes else norms(work.run.folder)
+    assert numbers is not None, "every run is measured before"
+    return numbers
+
+
+def _for_console(title: str, lines: list[list[str]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for place, heading in enumerate(lines[0]):
+        table.add_column(heading, justify="right" if place else "left")
+    for cells in lines[1:]:
+        table.add_row(*(f"[bold]{cell.strip('*')}[/bold]" if cell.startswith("**") else cell for cell in cells))
+    return table
+
+
+def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: Ablation) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    seeds = agenda.seeds(study)
+    write_text_atomically(folder / "table.csv", as_csv(study, rows))
+    write_text_atomically(folder / "seeds.csv", seeds_as_csv(study, rows, seeds))
+    record: dict[str, Any] = {
+        "study": study.name,
+        "seeds": seeds,
+        "train": agenda.train.name,
+        agenda.role: agenda.test_data,
+        "measuring": dataclasses.asdict(asked.measuring),
+        "base": plain_values(dataclasses.asdict(asked.base)),
+        "arms": [
+            {**dataclasses.asdict(row.arm), "numbers": {name: one.values for name, one in row.numbers.items()}}
+            for row in rows
+        ],
+    }
+    write_text_atomically(folder / "results.json", json.dumps(record, indent=2) + "\n")
+    figures.draw(study, rows, len(seeds), folder / "figure.png")
+
+
+def _notes(agenda: Agenda, study: Study) -> str:
+    seeds = agenda.seeds(study)
+    several = len(seeds) > 1
+    said = [f"Seed{'s' * several} {', '.join(map(str, seeds))}; pre-trained on {agenda.train.name}."]
+    if study.form == "surface":
+        said.append("Each `where` has its own scenes to train on and to test on.")
+    elif study.probes and agenda.test is not None:
+        held_out = " (held out before pre-training)" if agenda.role == "validation" else ""
+        said.append(
+            f"Measured on {len(agenda.test):,} {agenda.role} images: {agenda.test.name}{held_out}. Probes are fitted "
+            f"on labels of the {len(agenda.train):,} training images."
+        )
+    if study.probes:
+        said.append(
+            "Lost: accuracy that a probe fitted on unshifted images loses when they are shifted by so much. Location "
+            "share: of the variance of patch features, what the place alone explains. R²: of row and column read out "
+            "of single patch features."
+        )
+    said.append(
+        "± is half the 95 % interval over seeds (Student's t); differences are paired by seed, and bold where the "
+        "interval excludes zero."
+        if several
+        else "One seed: there is no interval, and differences may be chance."
+    )
+    return " ".join(said)

@@ -1,0 +1,193 @@
+"""Studies of the recipe: one lever at a time, and all of them set back one by one.
+
+Each takes the recipe that it is given and changes what its arms say. The first arm is the published value, or the
+recipe as it is given where several settings are tried.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from flexpredict.errors import UserError
+from flexpredict.model.encoder import ModelFacts, model_facts
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.optimizer import Optimizer
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.recipe import Recipe, parse_image_sizes
+from flexpredict.settings.targets import Targets
+from flexpredict.studies.ablations.paper import SINCOS, stochastic
+from flexpredict.studies.ablations.study import Arm, Choices, Study
+
+_NOISE = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 4.0)
+_EMA = (0.996, 0.95, 0.98, 0.99, 0.998, 0.999)
+_LR = (5e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3)
+_GRIDS = (8, 4, 6, 12, 16)  # patches along a side
+_AS_GIVEN = Arm("as given", {})
+
+
+def search_studies(recipe: Recipe, choices: Choices) -> dict[str, Callable[[], Study]]:
+    """By name. recipe: with nothing left open."""
+    levels = choices.levels
+    return {
+        "targets": lambda: _targets(recipe),
+        "noise": lambda: _noise(recipe, levels or _NOISE),
+        "ema": lambda: _ema(levels or _EMA),
+        "lr": lambda: _lr(levels or _LR),
+        "optimizer": lambda: _optimizer(recipe),
+        "masks": _masks,
+        "predictor": lambda: _predictor(recipe),
+        "augmentation": _augmentation,
+        "grid": lambda: _grid(recipe, tuple(map(int, levels)) or _GRIDS),
+        "combined": _combined,
+    }
+
+
+def _targets(recipe: Recipe) -> Study:
+    published = {"norm": "layer", "standardize": "none", "layers": 1}
+
+    def arm(name: str, **changes: Any) -> Arm:
+        return Arm(name, {"targets": {**published, **changes}})
+
+    arms = (
+        arm("layer norm (published)"),
+        arm("standardized by feature", standardize="feature"),
+        arm("standardized by position", standardize="position"),
+        arm("mean of half the layers", layers=max(1, _facts(recipe).depth // 2)),
+        arm("tanh", norm="tanh"),
+        arm("no norm", norm="none"),
+    )
+    return Study("targets", "Which features should be predicted?", arms)
+
+
+def _noise(recipe: Recipe, levels: tuple[float, ...]) -> Study:
+    def arms(series: str, hold: bool) -> list[Arm]:
+        return [
+            Arm(f"{level:g}, {series}", stochastic(recipe.positions, level, hold=hold), None, level, series)
+            for level in levels
+            if level
+        ]
+
+    none = Arm("sin-cos", SINCOS, None, 0.0)
+    return Study("noise", "How much noise?", (none, *arms("as it starts", False), *arms("held", True)), "curves")
+
+
+def _ema(momenta: tuple[float, ...]) -> Study:
+    def arm(name: str, start: float, end: float) -> Arm:
+        return Arm(name, {"optimizer": {"ema_momentum": start, "final_ema_momentum": end}})
+
+    rising = [arm(f"{start:g} to 1", start, 1.0) for start in momenta]
+    held = [arm(f"{start:g} held", start, start) for start in momenta]
+    return Study("ema", "How fast should the target encoder follow?", (*rising, *held))
+
+
+def _lr(rates: tuple[float, ...]) -> Study:
+    return Study("lr", "Which learning rate?", tuple(Arm(f"{lr:g}", {"optimizer": {"lr": lr}}) for lr in rates))
+
+
+def _optimizer(recipe: Recipe) -> Study:
+    assert recipe.optimizer.lr
+
+    def arm(name: str, **changes: Any) -> Arm:
+        return Arm(name, {"optimizer": changes})
+
+    def decay(start: float, end: float) -> Arm:
+        return arm(f"weight decay {start:g} to {end:g}", weight_decay=start, final_weight_decay=end)
+
+    arms = (
+        _AS_GIVEN,
+        arm("AdamW", kind="adamw"),
+        arm("Muon", kind="muon"),
+        arm("Muon, twice the learning rate", kind="muon", lr=2 * recipe.optimizer.lr),
+        arm("beta2 0.95", betas=(0.9, 0.95)),
+        arm("beta2 0.999", betas=(0.9, 0.999)),
+        *(decay(*ends) for ends in ((0.0, 0.0), (0.05, 0.05), (0.04, 0.1), (0.04, 0.4))),
+        arm("no clipping", clip_grad=None),
+        arm("gradient clipped at 1", clip_grad=1.0),
+    )
+    return Study("optimizer", "Which optimizer?", arms)
+
+
+def _masks() -> Study:
+    def arm(name: str, **changes: Any) -> Arm:
+        return Arm(name, {"masking": changes})
+
+    arms = (
+        _AS_GIVEN,
+        *(arm(f"{count} targets", targets=count) for count in (1, 2, 4, 6)),
+        arm("small targets", target_scale=(0.05, 0.1)),
+        arm("8 small targets", targets=8, target_scale=(0.05, 0.1)),
+        arm("targets of 0.15 to 0.2", target_scale=(0.15, 0.2)),
+        arm("large targets", target_scale=(0.2, 0.3)),
+        arm("square targets", target_aspect=(1.0, 1.0)),
+        arm("aspect 0.75 to 1.5", target_aspect=(0.75, 1.5)),
+        arm("aspect 0.33 to 3", target_aspect=(0.33, 3.0)),
+        *(arm(f"{count} context{'s' * (count > 1)} an image", contexts_per_image=count) for count in (1, 2, 4)),
+    )
+    return Study("masks", "Which masks?", arms)
+
+
+def _predictor(recipe: Recipe) -> Study:
+    facts = _facts(recipe)
+
+    def arm(width: float, depth: float) -> Arm:
+        size = {"dim": round(facts.dim * width), "depth": max(1, round(facts.depth * depth))}
+        return Arm(f"{size['dim']}x{size['depth']}", {"predictor": {**size, "heads": None}})
+
+    arms = [arm(width, depth) for width in (0.5, 1.0) for depth in (0.5, 1.0, 0.25)]
+    different = {one.name: one for one in arms}  # a shallow encoder has no quarter of its depth
+    return Study("predictor", "How large should the predictor be?", tuple(different.values()))
+
+
+def _augmentation() -> Study:
+    arms = (
+        Arm("crop, flip, blur, grayscale (stop)", {"augmentation": "stop"}),
+        Arm("crop (ijepa)", {"augmentation": "ijepa"}),
+        Arm("crop and flip", {"augmentation": {"flip": 0.5}}),
+    )
+    return Study("augmentation", "Which augmentation?", arms)
+
+
+def _grid(recipe: Recipe, sides: tuple[int, ...]) -> Study:
+    assert recipe.image_size
+    (height, width), *others = parse_image_sizes(recipe.image_size)
+    sides = tuple(side for side in sides if not height % side and not width % (height // side))
+    if others or len(sides) < 2:
+        raise UserError(
+            f"image_size is {recipe.image_size}, which leaves the study grid fewer than two numbers of patches to "
+            "compare. Use one size, such as 64, or name several with --levels."
+        )
+    arms = (Arm(f"{side}x{side * width // height}", {"patch_size": height // side}) for side in sides)
+    return Study("grid", "How many patches?", tuple(arms))
+
+
+def _combined() -> Study:
+    """Every lever set back to what was published, one at a time, and all together. What is as published drops out."""
+    adamw = dataclasses.asdict(Optimizer())
+    ema = {name: adamw.pop(name) for name in ("ema_momentum", "final_ema_momentum")}
+    rates = {name: adamw.pop(name) for name in ("lr", "start_lr", "final_lr", "warmup_epochs", "hold_from_epoch")}
+    masks = {name: value for name, value in dataclasses.asdict(Masking()).items() if name not in ("kind", "cell")}
+    targets = {**dataclasses.asdict(Targets()), "layers": 1}
+    levers: dict[str, dict[str, Any]] = {
+        "targets": {"targets": targets},
+        "noise": stochastic(Positions(), 0.2),
+        "EMA": {"optimizer": ema},
+        "learning rate": {"optimizer": rates},
+        "optimizer": {"optimizer": adamw},
+        "masks": {"masking": masks},
+        "augmentation": {"augmentation": "stop"},
+    }
+    together = {name: value for fields in levers.values() for name, value in fields.items()}
+    together["optimizer"] = {**ema, **rates, **adamw}
+    arms = (
+        _AS_GIVEN,
+        Arm("sin-cos", SINCOS),
+        *(Arm(f"published {name}", fields) for name, fields in levers.items()),
+        Arm("all published", together),
+        Arm("all published, sin-cos", {**together, **SINCOS}),
+    )
+    return Study("combined", "What is each lever worth with all the others?", arms)
+
+
+def _facts(recipe: Recipe) -> ModelFacts:
+    assert recipe.model
+    return model_facts(recipe.model, recipe.model_options)

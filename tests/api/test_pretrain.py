@@ -1,0 +1,106 @@
+"""`flexpredict.pretrain`: what it takes, what it gives back, and what it says when something is wrong."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tiny import RECIPE
+
+import flexpredict
+from flexpredict import Optimizer, Positions, UserError, pretrain
+
+
+def test_the_run_knows_its_folder_metrics_report_and_encoder(pictures: str, tmp_path: Path) -> None:
+    run = pretrain(Path(pictures), tmp_path / "run", **RECIPE | {"image_size": (32, 32), "epochs": 1})
+    assert run.finished and run.steps == 6 and run.path == tmp_path / "run"
+    assert [record["step"] for record in run.metrics()] == [2, 4, 6]
+    assert run.report.is_file() and run.report in run.files
+    described = run.to_dict()
+    assert described["metrics"]["loss"] == run.metrics()[-1]["loss"] and described["steps"] == 6
+    assert run.table().row_count == 1
+    images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    assert torch.equal(run.load().pooled(images), flexpredict.load(run.path).pooled(images))
+
+
+def test_nested_settings_are_dictionaries_or_dataclasses(pictures: str, tmp_path: Path) -> None:
+    configs = []
+    for name, fields in (
+        ("dictionaries", {"positions": {"noise_std": 0.5}, "optimizer": {"lr": 1e-4, "betas": [0.9, 0.95]}}),
+        ("dataclasses", {"positions": Positions(noise_std=0.5), "optimizer": Optimizer(lr=1e-4, betas=(0.9, 0.95))}),
+    ):
+        pretrain(pictures, tmp_path / name, **RECIPE | {"epochs": 1 / 6} | fields)
+        configs.append(yaml.safe_load((tmp_path / name / "config.yaml").read_text()))
+    assert configs[0] == configs[1]
+    assert configs[0]["optimizer"]["betas"] == [0.9, 0.95] and configs[0]["positions"]["noise_std"] == 0.5
+
+
+def test_settings_override_a_recipe_file(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("optimizer: {lr: 3, weight_decay: -1}\nepochs: 7\n")
+    with pytest.raises(UserError, match=r"optimizer.weight_decay=-1"):
+        pretrain("x", tmp_path / "run", config=tmp_path / "recipe.yaml", optimizer={"lr": 1})
+    with pytest.raises(UserError, match=r"optimizer.lr=-1"):
+        pretrain("x", tmp_path / "run", config=tmp_path / "recipe.yaml", optimizer={"lr": -1})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"epoch": 3}, "There is no setting 'epoch'. Did you mean 'epochs'?"),
+        ({"positions": {"noise_sdt": 3}}, "no setting 'positions.noise_sdt'. Did you mean 'positions.noise_std'?"),
+        ({"epochs": "many"}, "epochs=many does not work: it takes a number."),
+        ({"image_size": (0, 64)}, "image_size=0x64 is not a size"),
+        ({"positions": 3}, "positions=3 does not work: it takes a mapping"),
+        ({"seed": None}, "seed=None does not work: it takes a whole number."),
+        ({"epochs": 3, "minutes": 3}, "minutes=3 and epochs=3 both say how long the run is"),
+    ],
+)
+def test_errors_name_settings(fields: dict[str, object], message: str, pictures: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        pretrain(pictures, tmp_path / "run", accelerator="cpu", **fields)
+    assert message in str(refused.value) and " --" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.yaml", b"data: [", "config.yaml"),
+        ("config.yaml", b"\xff\xfe\x00", "config.yaml"),
+        ("config.yaml", b"- 1\n", "config.yaml"),
+        ("config.yaml", b"data: x\nepochs: many\n", "epochs=many"),
+        ("data.json", b"{", "data.json"),
+        ("checkpoints/last/model.safetensors", b"junk", "damaged"),
+        ("checkpoints/last/model.safetensors", None, "damaged"),
+        ("checkpoints/last/optimizer.safetensors", b"junk", "damaged"),
+        ("checkpoints/last/state.json", b"{", "damaged"),
+        ("checkpoints/last/state.json", b"[]", "damaged"),
+    ],
+)
+def test_a_damaged_run_is_not_resumed_and_told_shortly(
+    name: str, content: bytes | None, message: str, finished: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run, symlinks=True)
+    if content is None:
+        (run / name).unlink()
+    else:
+        (run / name).write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        pretrain(out=run, resume=True)
+    assert message in str(refused.value) and len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("out", ["/proc/x/run", "FILE/run"])
+def test_a_folder_that_cannot_be_made_is_told(out: str, pictures: str, tmp_path: Path) -> None:
+    (tmp_path / "FILE").write_text("")
+    with pytest.raises(UserError, match="cannot be made"):
+        pretrain(pictures, out.replace("FILE", str(tmp_path / "FILE")), **RECIPE)
+
+
+def test_a_folder_with_other_things_is_not_called_a_run(pictures: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match="not empty and not a run folder"):
+            pretrain(pictures, tmp_path, overwrite=overwrite, **RECIPE)

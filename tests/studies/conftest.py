@@ -1,0 +1,66 @@
+"""Runs of studies in the process of the test."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flexpredict.encoders.frozen import FrozenEncoder
+
+from flexpredict.commands import ablate_task
+from flexpredict.evaluation.probe import Probing
+from flexpredict.evaluation.results import Result
+from flexpredict.studies.ablations import ablating, measuring, processes
+from flexpredict.studies.ablations.costs import Costs
+from flexpredict.studies.ablations.processes import Task
+
+
+class Finished:
+    """A process that is over before anyone asks."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def poll(self) -> int:
+        return self.code
+
+    def terminate(self) -> None: ...
+
+    def wait(self) -> int:
+        return self.code
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Runs in this process, and without trying out how long they take; the names of those begun."""
+    begun: list[str] = []
+    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(processes, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(
+        ablating, "find_costs", lambda runs, task, stop: {run.arm: Costs(step=0.1, other=2.0) for run in runs}
+    )
+
+    def begin(task: Task, slot: int, at_a_time: int) -> Finished:
+        begun.append(Path(task.runs[0][0]).name)
+        return Finished(ablate_task.carry_out(Task.load(task.save())))
+
+    monkeypatch.setattr(processes, "begin", begin)
+    return begun
+
+
+@pytest.fixture
+def quick_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that depend on the weights and nothing else, in no time."""
+
+    def result(encoder: FrozenEncoder, names: list[str]) -> Result:
+        value = int(encoder.fingerprint()[:6], 16) / 16**6
+        return Result("quick", encoder.what, "", {name: 10 * place + value for place, name in enumerate(names)}, {})
+
+    def probe(encoder: FrozenEncoder, train: Any, test: Any, how: Any, probing: Probing, **named: Any) -> Result:
+        shares = [f"linear, {100 * share:g} % labels" for share in probing.labels or ()]
+        return result(encoder, [*shares, f"{probing.neighbours}-NN"])
+
+    def location(encoder: FrozenEncoder, *given: Any, **named: Any) -> Result:
+        return result(encoder, list(measuring.LOCATION))
+
+    monkeypatch.setattr(measuring, "probe", probe)
+    monkeypatch.setattr(measuring, "evaluate_location", location)

@@ -1,0 +1,95 @@
+"""Results of studies: honest intervals, and chapters that keep what a person wrote."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from flexpredict.studies.ablations.chapters import write_chapter
+from flexpredict.studies.ablations.figures import draw
+from flexpredict.studies.ablations.study import Arm, Study
+from flexpredict.studies.ablations.summary import Estimate, as_csv, as_markdown, summarize, tables
+
+ENVIRONMENT = {"device": "cpu, 1 threads", "cores": 2, "threads": 1, "versions": {"torch": "2.9"}}
+
+
+def test_differences_are_paired_by_seed() -> None:
+    study = Study("x", "?", (Arm("a", {}, 50.0), Arm("b", {}, 53.0)))
+    # Seeds differ much more than arms do: only pairing shows that b is better by exactly one.
+    found = {"a": [{"n": 10.0}, {"n": 30.0}, {"n": 50.0}], "b": [{"n": 11.0}, {"n": 31.0}, {"n": 51.0}]}
+    rows = summarize(study, found)
+    assert rows[0].differences == {}
+    assert rows[1].differences["n"].mean == pytest.approx(1.0) and rows[1].differences["n"].half == pytest.approx(0.0)
+    assert rows[1].numbers["n"].half == pytest.approx(4.303 * 20 / 3**0.5, rel=1e-3)
+    assert rows[1].paper_difference == pytest.approx(3.0)
+    text = as_markdown(tables(study, rows)["Accuracy (%)"])
+    assert "| b | 31.0 ± 49.7 | **+1.0 ± 0.0** | 53.0 | +3.0 |" in text
+    assert Estimate.of([4.0]).in_words() == "4.0", "one value has no interval"
+
+
+def test_arms_are_compared_with_the_arm_they_name() -> None:
+    arms = (
+        Arm("a0", {}, against="a0"),
+        Arm("a1", {}, against="a0"),
+        Arm("b0", {}, against="b0"),
+        Arm("b1", {}, against="b0"),
+    )
+    study = Study("x", "?", arms)
+    found = {name: [{"n": value}] for name, value in (("a0", 1.0), ("a1", 3.0), ("b0", 10.0), ("b1", 15.0))}
+    rows = summarize(study, found)
+    assert [row.differences["n"].mean if row.differences else None for row in rows] == [None, 2.0, None, 5.0]
+    assert [line.split(",")[4] for line in as_csv(study, rows).splitlines()[1:]] == ["", "a0", "", "b0"]
+
+
+def test_only_intervals_that_exclude_zero_have_a_sign() -> None:
+    assert Estimate.of([1.0, 1.1, 0.9]).sign == 1 and Estimate.of([-1.0, -1.1, -0.9]).sign == -1
+    assert Estimate.of([1.0, -1.0, 0.5]).sign == 0 and Estimate.of([5.0]).sign == 0
+
+
+def test_a_number_that_an_arm_lacks_is_left_out_of_the_table() -> None:
+    study = Study("x", "?", (Arm("a", {}), Arm("b", {})))
+    rows = summarize(study, {"a": [{"n": 1.0, "lost, 1/2 patch": 2.0}], "b": [{"n": 1.0}]})
+    assert [list(row.numbers) for row in rows] == [["n"], ["n"]]
+
+
+@pytest.mark.parametrize("form", ["points", "curves", "norms", "surface"])
+def test_every_form_of_figure_is_drawn(form: str, tmp_path: Path) -> None:
+    levels = [(series, level) for series in ("where=0", "where=1") for level in (0.0, 0.5, 1.0)]
+    arms = tuple(Arm(f"{s} {v}", {}, None, v, s, against=f"{s} 0.0") for s, v in levels)
+    study = Study("x", "What comes out?", arms, form)  # type: ignore[arg-type]
+    numbers = np.random.default_rng(0).normal(size=(len(arms), 3))
+    found = {arm.name: [{"20-NN": value, "place R²": value} for value in numbers[n]] for n, arm in enumerate(arms)}
+    draw(study, summarize(study, found), 3, tmp_path / "figure.png")
+    with Image.open(tmp_path / "figure.png") as figure:
+        assert min(figure.size) > 300 and len(set(figure.convert("L").resize((200, 100)).get_flattened_data())) > 20
+
+
+def test_a_chapter_has_question_command_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["flexpredict", "ablate", "table6", "--data", "my photos"])
+    (tmp_path / "table6").mkdir()
+    write_chapter(tmp_path / "table6", "Which positions?", "| a |\n", "Three seeds.", ENVIRONMENT)
+    text = (tmp_path / "table6" / "README.md").read_text()
+    assert text.startswith("# Which positions?\n") and "flexpredict ablate table6 --data 'my photos'" in text
+    assert "| a |" in text and "![Which positions?](figure.png)" in text and "2 cores, 1 thread a run" in text
+    assert text.endswith("## Finding\n\nTo be written.\n")
+    assert not (tmp_path / "README.md").exists(), "what is no index is left alone"
+
+
+def test_what_a_person_found_is_kept_and_listed(tmp_path: Path) -> None:
+    index = tmp_path / "README.md"
+    index.write_text("# Studies\n\nBefore.\n<!-- chapters -->\nold\n<!-- end of chapters -->\nAfter.\n")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_chapter(tmp_path / name, f"Question {name}?", "| 1 |\n", "Notes.", ENVIRONMENT)
+    chapter = tmp_path / "a" / "README.md"
+    finding = "StoP is **ahead**\nby two points.\n\nAnd more.\n"
+    chapter.write_text(chapter.read_text().replace("To be written.\n", finding))
+    write_chapter(tmp_path / "a", "Question a?", "| 2 |\n", "Notes.", ENVIRONMENT)
+    text = chapter.read_text()
+    assert "| 2 |" in text and "| 1 |" not in text and text.endswith(f"## Finding\n\n{finding}")
+    assert index.read_text() == (
+        "# Studies\n\nBefore.\n<!-- chapters -->\n| chapter | question | finding |\n|---|---|---|\n"
+        "| [a](a/README.md) | Question a? | StoP is **ahead** by two points. |\n"
+        "| [b](b/README.md) | Question b? | To be written. |\n<!-- end of chapters -->\nAfter.\n"
+    )
