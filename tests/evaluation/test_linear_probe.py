@@ -353,7 +353,7 @@ def test_labels_that_do_not_fit_the_number_of_classes_are_refused() -> None:
         fit([0, 2, 1, -1], classes=2)
     with pytest.raises(UserError, match="1 of 3 classes have no training image, the first is 1"):
         fit([0, 2, 0, 2], classes=3)
-    with pytest.raises(UserError, match="At least 2 classes"):
+    with pytest.raises(UserError, match="at least 2 classes"):
         fit([0, 0], classes=1)
 
 
