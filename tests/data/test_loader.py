@@ -139,7 +139,7 @@ def test_a_data_set_that_broke_stops_the_run_with_the_file_and_the_reason(
 
 
 def test_a_batch_that_ranks_cannot_share_equally_is_refused(arrays: ArraySource) -> None:
-    with pytest.raises(UserError, match=r"batch_size is 9.*multiple of 2"):
+    with pytest.raises(UserError, match=r"batch_size=9.*multiple of 2"):
         training_batches(
             arrays, PRESETS["ijepa"], [SIZE], seed=0, batch_size=9, first_step=0, last_step=1, world_size=2
         )

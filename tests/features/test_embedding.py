@@ -29,7 +29,7 @@ from flexpredict.data.sources.opening import ImageSource, open_images, open_sour
 from flexpredict.data.sources.streams import Record
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
-from flexpredict.features import embedding, part_maker, table_file
+from flexpredict.features import embedding, part_maker
 from flexpredict.features import embedding_files as files_module
 from flexpredict.features import parts as parts_module
 from flexpredict.features.embed import embed
@@ -383,7 +383,7 @@ def test_what_an_encoder_cannot_give_is_refused_before_any_work(tmp_path: Path) 
     assert not list(tmp_path.glob("f.npy*/part-*"))
 
 
-def test_bad_outputs_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_outputs_are_refused_with_what_to_do(tmp_path: Path) -> None:
     source = folder(tmp_path)
     with pytest.raises(UserError, match=r"Did you mean '.parquet'\? Use .parquet, .npy, .safetensors"):
         embedded(source, tmp_path / "f.parqet")
@@ -397,9 +397,6 @@ def test_bad_outputs_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: py
     (tmp_path / "f.npy.parts" / "thesis.txt").touch()
     with pytest.raises(UserError, match=r"holds thesis.txt and was not begun by"):
         embedded(source, tmp_path / "f.npy", overwrite=True)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UserError, match=r"pip install 'flexpredict\[hf\]'. Or write .npy or .safetensors"):
-        table_file.require_pyarrow()
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), OSError(30, "Read-only file system")])

@@ -1,8 +1,8 @@
-"""Random views of images: where to crop, and whether to mirror, blur and make gray.
+"""Random views of images: where to crop, and whether to mirror, to blur and to take the colors away.
 
-What is drawn for a sample depends on its key alone, and so does every pixel that comes out. Weights of all sums
-over pixels are whole multiples of 2^-16, and pixels whole numbers below 256: float32 then adds them without
-rounding, in whatever order, so the same picture results from any batch size, thread count or BLAS.
+What is drawn for a sample depends only on its key, and so does every pixel of the result. Weights of all sums over
+pixels are multiples of 2^-16, and pixels are whole numbers below 256. float32 adds those without rounding, in any
+order, so the result is the same for any batch size, thread count or BLAS.
 """
 
 import math
@@ -19,7 +19,7 @@ from flexpredict.settings.augmentation import Augmentation
 
 _TRIES = 10
 _STEPS = 2**16
-# Images of a batch that are worked on at a time, in values: their floats stay in the processor's cache.
+# Values of a batch that are processed at a time: as floats, they stay in the processor's cache.
 _AT_ONCE = 2**18
 
 
@@ -27,10 +27,10 @@ _AT_ONCE = 2**18
 class Crops:
     """What was drawn for each image of a batch. The box follows once the size of the image is known.
 
-    NumPy, because a file's numbers are taken out one row at a time, which torch is slow at.
+    In NumPy, because one row is read for each file, which is slow in torch.
     """
 
-    areas: NDArray[np.float64]  # B T, fraction of the image; one column a try
+    areas: NDArray[np.float64]  # B T, fraction of the image; one column for each try
     aspects: NDArray[np.float64]  # B T
     aspect_limits: tuple[float, float]
     places: NDArray[np.float64]  # B 2 in [0, 1), vertical and horizontal
@@ -52,8 +52,8 @@ class Crops:
     def boxes(self, sizes: NDArray[np.int64], image_size: tuple[int, int]) -> NDArray[np.int64]:
         """Left, top, right, bottom in whole pixels: sizes B 2 (height, width) -> B 4.
 
-        The first try that fits into the image is taken; where none does, the largest centered box whose aspect is
-        allowed. This is the rule of torchvision's RandomResizedCrop.
+        This is the first try that fits into the image; if none does, the largest centered box with an allowed
+        aspect. It is the rule of torchvision's RandomResizedCrop.
         """
         height, width = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)
         shape = image_size[1] / image_size[0]
@@ -72,7 +72,7 @@ class Crops:
         return np.hstack((corner[:, ::-1], (sizes - spare + corner)[:, ::-1])).astype(np.int64)
 
     def box(self, row: int, image_size: tuple[int, int], height: int, width: int) -> tuple[int, int, int, int]:
-        """The same for one image, twenty times as fast as NumPy is with so few numbers."""
+        """The same for one image, twenty times as fast as NumPy with so few numbers."""
         shape = image_size[1] / image_size[0]
         vertical, horizontal = self.places[row].tolist()
         for area, aspect in zip(self.areas[row].tolist(), self.aspects[row].tolist(), strict=True):
@@ -91,7 +91,7 @@ class Crops:
 
 
 def draw_crops(augmentation: Augmentation, keys: Tensor) -> Crops:
-    """keys: B int64, one a sample. Each choice has numbers of its own: blurring more does not move the crops."""
+    """keys: B int64, one for each sample. Each choice has its own numbers: blurring more does not move the crops."""
     numbers = uniform(keys, 2 * _TRIES + 6).double().numpy()
     areas, aspects = numbers[:, :_TRIES], numbers[:, _TRIES : 2 * _TRIES]
     limits = augmentation.crop_aspect
@@ -115,7 +115,7 @@ def draw_crops(augmentation: Augmentation, keys: Tensor) -> Crops:
 def crop_arrays(images: Tensor, crops: Crops, image_size: tuple[int, int]) -> Tensor:
     """Crop, resize and mirror a batch of equally large images: B H W 3 uint8 -> B 3 h w uint8.
 
-    Resizing is linear and separable, hence two matrix products: with the columns (W x w) and the rows (h x H).
+    Resizing is linear and separable: two matrix products, with the columns (W x w) and the rows (h x H).
     """
     count, height, width, _ = images.shape
     boxes = torch.from_numpy(crops.boxes(np.tile((height, width), (count, 1)), image_size)).float()
@@ -132,9 +132,9 @@ def crop_arrays(images: Tensor, crops: Crops, image_size: tuple[int, int]) -> Te
 
 
 def blur_and_grayscale(images: Tensor, crops: Crops) -> Tensor:
-    """Change, in place, the images that are to be blurred or to lose their colors: B 3 h w uint8."""
+    """Blur images and take their colors away, in place, where that was drawn: B 3 h w uint8."""
     sigmas = torch.from_numpy(crops.blur_sigma)
-    # By width, so that images of a part have kernels of about one size.
+    # Sorted by width, so that images processed together have kernels of about one size.
     blurred = sigmas.argsort()[int((sigmas == 0).sum()) :]
     for part in _parts(len(blurred), images[0].numel()):
         _put(images, blurred[part], _blur(images.index_select(0, blurred[part]), sigmas[blurred[part]]))
@@ -145,10 +145,10 @@ def blur_and_grayscale(images: Tensor, crops: Crops) -> Tensor:
 
 
 def _resizing(start: Tensor, stop: Tensor, size: int, out_size: int) -> Tensor:
-    """Weights of each input pixel in each output pixel, the box [start, stop) stretched to out_size: B out in.
+    """Weights of each input pixel in each output pixel, for the box [start, stop) resized to out_size: B out in.
 
     A triangle over the input, as wide as two input or two output pixels, whichever are larger, and cut off at the
-    borders of the box: what PIL and torchvision do to an image that was cropped before.
+    borders of the box: as PIL and torchvision resize an image that was cropped before.
     """
     scale = ((stop - start) / out_size)[:, None, None]
     centers = start[:, None, None] + (torch.arange(out_size)[:, None] + 0.5) * scale
@@ -173,7 +173,7 @@ def _blur(images: Tensor, sigmas: Tensor) -> Tensor:
 def _weighted_sum(planes: Tensor, kernels: Tensor, dim: int) -> Tensor:
     """Each image convolved with a kernel of its own along one dimension, rounded: b 3 h w, b k -> b 3 h w.
 
-    Tap by tap, which takes less than half the time of a grouped convolution with so few channels.
+    Tap by tap, which takes less than half the time of a grouped convolution for so few channels.
     """
     first, *others = kernels[:, :, None, None, None].unbind(dim=1)
     size = planes.shape[dim] - len(others)
@@ -190,13 +190,13 @@ def _grayscale(images: Tensor) -> Tensor:
 
 
 def _put(images: Tensor, rows: Tensor, values: Tensor) -> None:
-    """images[rows] = values, which torch does byte by byte, thirty times slower."""
+    """images[rows] = values, which torch does byte by byte and thirty times slower."""
     for row, value in zip(rows.tolist(), values, strict=True):
         images[row] = value
 
 
 def _normalized(weights: Tensor) -> Tensor:
-    """Weights in 0 … 1 -> the nearest multiples of 2^-16 to those that add up to one over the last dimension."""
+    """Scale weights in 0 … 1 to a sum of one over the last dimension, rounded to multiples of 2^-16."""
     weights = (weights * _STEPS).round_()
     return weights.div_(weights.sum(dim=-1, keepdim=True)).mul_(_STEPS).round_().div_(_STEPS)
 

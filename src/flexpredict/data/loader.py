@@ -1,9 +1,8 @@
-"""The stream of training batches, the same for any number of ranks and workers, and after a restart.
+"""Training batches, which are the same for any number of ranks and workers, and after a restart.
 
-Epochs are laid end to end, each a permutation of all images, and step s takes the positions s * batch_size and
-following of that endless stream; a batch may hold the end of one epoch and the beginning of the next. What stands
-at a position, and the crop made of it, are pure functions of the seed. (Sources that can only be streamed have an
-order of their own: see `stream_loader.py`.)
+Epochs follow each other, each a permutation of all images. Step s takes batch_size images from position
+s * batch_size on, so a batch may hold the end of one epoch and the beginning of the next. The image at a position
+and its crop are pure functions of the seed. (Streams have an order of their own: see `stream_loader.py`.)
 """
 
 from collections.abc import Sequence
@@ -34,9 +33,9 @@ class Batch:
     images: Tensor  # b 3 H W uint8
     indices: Tensor  # b int64, of the images that were read
     skipped: list[UnreadableImage] = field(default_factory=list)
-    """Images that could not be read, and in whose place others were taken."""
+    """Images that could not be read. In training, others have taken their places."""
     place: tuple[int, Place] | None = None
-    """Of a stream: which consumer made this batch, and how far it had come then."""
+    """Of a stream: the consumer that made this batch, and how far it had come."""
 
     def pin_memory(self) -> "Batch":
         """Called by the DataLoader."""
@@ -59,9 +58,9 @@ def training_batches(
     world_size: int = 1,
     workers: int = 0,
 ) -> Batches:
-    """This rank's share of the batches of steps first_step … last_step - 1. `batch_size` is that of all ranks.
+    """This rank's share of the batches of steps first_step to last_step - 1. `batch_size` is that of all ranks.
 
-    Where there are several image sizes, each step has one of them.
+    If there are several image sizes, each step has one of them.
     """
     share = rank_share(batch_size, world_size)
     prepare = _TrainingBatch(source, augmentation, tuple(image_sizes), seed, batch_size, rank, share)
@@ -77,19 +76,19 @@ def evaluation_batches(
     last: int | None = None,
     workers: int = 0,
 ) -> Batches:
-    """Images first … last - 1 (all by default) once, in order, each its largest centered crop.
+    """Images first to last - 1 (default: all) once, in order, each as its largest centered crop.
 
-    What cannot be read is left out of its batch, and named in `skipped`.
+    An image that cannot be read is left out of its batch, and listed in `skipped`.
     """
     if batch_size < 1:
-        raise UserError(f"batch_size is {batch_size}; use at least 1.")
+        raise UserError(f"batch_size={batch_size} must be at least 1.")
     last = len(source) if last is None else last
     prepare = _EvaluationBatch(source, image_size, batch_size, last)
     return Batches(Computed(prepare), range(first, last, batch_size), workers)
 
 
 def sample_order(seed: int, length: int, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """The epoch and the image of each position in the endless stream: positions B -> B, B."""
+    """The epoch and the image at each position of the order of training: positions B -> B, B."""
     epochs = positions // length
     indices = torch.empty_like(positions)
     for epoch in set(epochs.tolist()):
@@ -114,8 +113,8 @@ def keys_by_epoch(seed: int, what: str, epochs: Tensor, samples: Tensor) -> Tens
 def rank_share(batch_size: int, world_size: int) -> int:
     if batch_size < 1 or batch_size % world_size:
         raise UserError(
-            f"batch_size is {batch_size}, which cannot be shared equally by {world_size} processes:"
-            f" use a multiple of {world_size}."
+            f"batch_size={batch_size} cannot be shared equally by {world_size} processes. Use a multiple of"
+            f" {world_size}."
         )
     return batch_size // world_size
 
@@ -144,10 +143,10 @@ class _TrainingBatch:
             if attempt == _ATTEMPTS:
                 raise UserError(
                     f"{attempt} images in a row could not be read from {self.source.name}; the last was"
-                    f" {skipped[-1]}. Check that the files are complete and in reach."
+                    f" {skipped[-1]}. Check that the files are complete and accessible."
                 )
             rows = rows[list(failures)]
-            # The crop stays that of the image which was wanted, so no image is seen twice in the same way.
+            # The crop is still the one drawn for the unreadable image, so no image is seen twice in the same crop.
             others = keys_by_epoch(self.seed, f"replacement {attempt}", epochs[rows], wanted[rows])
             indices[rows] = others % len(self.source)
             images[rows], failures = self.source.read(indices[rows], crops[rows.numpy()], image_size)

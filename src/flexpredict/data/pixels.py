@@ -1,4 +1,4 @@
-"""From bytes to what the model sees: pixels travel as uint8 and are normalized on the device."""
+"""Normalization of pixels. They travel as bytes, and are normalized on the device."""
 
 import torch
 from torch import Tensor

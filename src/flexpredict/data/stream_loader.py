@@ -1,17 +1,17 @@
-"""Training batches from a stream. Reading goes on where it stopped if ranks and workers are as many as before."""
+"""Training batches from a stream. With the same number of ranks and workers, reading goes on where it stopped."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import RESUME, Batch, Batches, keys_by_epoch, rank_share, size_of_step
-from flexpredict.data.sources.image_source import decode_row
+from flexpredict.data.sources.record_source import RecordSource
 from flexpredict.data.sources.streams import ImageStream, Place, Taken, consume
-from flexpredict.data.workers import set_current_image
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.sizes import Size
@@ -33,9 +33,9 @@ def stream_batches(
     workers: int = 0,
     places: Places | None = None,
 ) -> Batches:
-    """This rank's share of the batches of steps first_step … last_step - 1, each consumer going on from its place.
+    """This rank's share of the batches of steps first_step to last_step - 1; each consumer goes on from its place.
 
-    If the number of consumers is not what it was when `places` was noted, a new pass over the stream begins.
+    If there were more or fewer consumers when the places were recorded, a new pass over the stream begins.
     """
     consumers = world_size * max(1, workers)
     starts = starting_places(places or {}, consumers)
@@ -55,7 +55,7 @@ def stream_batches(
 
 
 def starting_places(places: Places, consumers: int) -> dict[int, Place]:
-    """Where each consumer begins: at its place, or, if there were more or fewer of them, with a new pass."""
+    """Where each consumer begins: at its place; with a new pass if there were more or fewer of them."""
     if set(places) == set(range(consumers)):
         return dict(places)
     new_pass = max((place.epoch + 1 for place in places.values()), default=0)
@@ -94,43 +94,34 @@ class _StreamBatches(IterableDataset[Batch | UserError]):
         ordinals = torch.tensor([record.ordinal for record in taken])
         crops = draw_crops(self.augmentation, keys_by_epoch(self.seed, "augmentation", epochs, ordinals))
         size = size_of_step(self.seed, step, self.image_sizes)
-        images = torch.empty(self.share, 3, *size, dtype=torch.uint8)
-        rows = torch.arange(self.share)  # which record stands in each row
-        broken = []
-        for row, taken_record in enumerate(taken):
-            record = taken_record.record
-            set_current_image(record.name)
-            try:
-                images[row] = decode_row(record.encoded, record.name, row, crops, size)
-            except UnreadableImage as failure:
-                skipped.append(failure)
-                broken.append(row)
-        readable = [row for row in range(self.share) if row not in broken]
+        source = RecordSource(name=self.stream.name, records=[record.record for record in taken])
+        rows = torch.arange(self.share)  # the record that each row of the batch shows
+        images, failures = source.read(rows, crops, size)
+        skipped += failures.values()
+        readable, broken = [row for row in range(self.share) if row not in failures], list(failures)
         if not readable:
             raise UserError(
                 f"Of {self.share} images in a row from {self.stream.name} none could be read; the last was"
                 f" {skipped[-1]}. Check that the data is complete."
             )
-        # Another image of the batch, in a crop that was drawn for the broken one: the stream does not advance by
-        # more than the batch, whatever is broken in it, so a place is all there is to remember.
-        for number, row in enumerate(broken):
-            rows[row] = readable[number % len(readable)]
-            record = taken[int(rows[row])].record
-            images[row] = decode_row(record.encoded, record.name, row, crops, size)
-        set_current_image("")
+        if broken:
+            # Another image of the batch takes its place, in the crop that was drawn for the broken one. The stream
+            # does not advance by more than the batch, whatever is broken in it, so a place is all to remember.
+            rows[broken] = torch.tensor([readable[number % len(readable)] for number in range(len(broken))])
+            images[broken], _ = source.read(rows[broken], crops[np.array(broken)], size)
         return Batch(blur_and_grayscale(images, crops), ordinals[rows], skipped, (consumer, taken[-1].place))
 
     def _take(
         self, consumer: int, records: Iterator[Taken | UnreadableImage]
     ) -> tuple[list[Taken], list[UnreadableImage]]:
-        """The records of a batch, and what was found broken between them."""
+        """The records of a batch, and what was broken between them."""
         taken: list[Taken] = []
         skipped: list[UnreadableImage] = []
         while len(taken) < self.share:
             try:
                 record = next(records, None)
             except OSError as error:
-                raise UserError(f"{self.stream.name} could not be read on: {error}.") from error
+                raise UserError(f"{self.stream.name} can no longer be read: {error}.") from error
             if isinstance(record, Taken):
                 taken.append(record)
             elif record is not None:

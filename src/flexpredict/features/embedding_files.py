@@ -8,7 +8,7 @@ from pathlib import Path
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.features.array_files import beside, write_npy, write_safetensors
 from flexpredict.features.joined_parts import JoinedParts, write_lines
-from flexpredict.features.table_file import require_pyarrow, write_parquet
+from flexpredict.features.table_file import write_parquet
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,6 @@ class EmbeddingFiles:
         if self.path.suffix not in FORMATS:
             near = did_you_mean(self.path.suffix, FORMATS)
             raise UserError(f"The format of out={self.path} is not known.{near} Use {', '.join(FORMATS)}.")
-        if self.path.suffix == ".parquet":
-            require_pyarrow()
 
     @property
     def list_of_skipped(self) -> Path:

@@ -5,23 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flexpredict.errors import UserError
 from flexpredict.features.joined_parts import JoinedParts
 from flexpredict.features.parts import StoredPart
 from flexpredict.files import write_atomically
 
 if TYPE_CHECKING:
     from pyarrow import Array, Schema, Table
-
-
-def require_pyarrow() -> None:
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            "Writing .parquet needs pyarrow: pip install 'flexpredict[hf]'. Or write .npy or .safetensors, which "
-            "need nothing else."
-        ) from error
 
 
 def write_parquet(path: Path, joined: JoinedParts) -> None:

@@ -8,9 +8,9 @@ from flexpredict.errors import UserError
 from flexpredict.methods import data2vec, ijepa, mae
 from flexpredict.methods.method import Method
 from flexpredict.model.encoder import Encoder, ModelFacts
-from flexpredict.model.positions import Grid
 from flexpredict.settings.masking import Kind
 from flexpredict.settings.recipe import EncoderPositions, MethodName, Recipe
+from flexpredict.sizes import Grid
 
 
 class _MethodModule(Protocol):

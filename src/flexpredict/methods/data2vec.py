@@ -23,11 +23,12 @@ from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_
 from flexpredict.model.encoder import Encoder, ModelFacts
 from flexpredict.model.partial_block import block_at, pick
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
-from flexpredict.model.positions import Grid, StochasticPositions
+from flexpredict.model.positions import StochasticPositions
 from flexpredict.model.predictor import initialise
 from flexpredict.randomness import stream_key
 from flexpredict.settings.positions import WEIGHT_STD, Positions
 from flexpredict.settings.recipe import PredictorSize, Recipe
+from flexpredict.sizes import Grid
 
 # As published for images: where the smooth-L1 loss turns from a square into a straight line.
 BETA = 2.0

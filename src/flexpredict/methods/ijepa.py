@@ -21,10 +21,10 @@ from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_
 from flexpredict.methods.targets import RunningStandardization, normalize_tokens
 from flexpredict.model.encoder import Encoder, ModelFacts
 from flexpredict.model.partial_block import pick
-from flexpredict.model.positions import Grid
 from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.targets import Targets
+from flexpredict.sizes import Grid
 
 
 class IJEPA(Method):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.positions import Grid, StochasticPositions
+from flexpredict.model.positions import StochasticPositions
+from flexpredict.sizes import Grid
 
 
 class Prediction(NamedTuple):

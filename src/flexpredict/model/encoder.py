@@ -16,10 +16,11 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.model.partial_block import block_at, pick
-from flexpredict.model.positions import Grid, sincos_positions
+from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed, timm
 from flexpredict.randomness import stream_key
 from flexpredict.settings.recipe import EncoderPositions
+from flexpredict.sizes import Grid
 
 
 class Encoder(nn.Module):

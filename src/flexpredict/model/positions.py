@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from flexpredict import randomness
 from flexpredict.settings.positions import WEIGHT_STD
-
-Grid = tuple[int, int]
+from flexpredict.sizes import Grid
 
 
 def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0, cell: int = 1) -> Tensor:

@@ -20,6 +20,7 @@ from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
 from flexpredict.randomness import stream_key
 from flexpredict.settings.positions import WEIGHT_STD, Positions
 from flexpredict.settings.recipe import PredictorSize, Recipe
+from flexpredict.sizes import Grid
 
 
 class Predictor(nn.Module):
@@ -31,7 +32,7 @@ class Predictor(nn.Module):
     def __init__(
         self,
         encoder_dim: int,
-        grid: positions.Grid,
+        grid: Grid,
         dim: int = 384,
         depth: int = 6,
         heads: int = 12,
@@ -72,7 +73,7 @@ class Predictor(nn.Module):
         context: Tensor,
         targets: Tensor,
         keys: Tensor | None = None,
-        grid: positions.Grid | None = None,
+        grid: Grid | None = None,
         cell: int = 1,
     ) -> Tensor:
         """Predictions at the targets: B M Nt d_e (or output_dim).
@@ -98,7 +99,7 @@ class Predictor(nn.Module):
         x = block_at(self.blocks[-1], x, slice(features.shape[1], None))
         return self.output(self.norm(x)).view(rows, blocks, length, -1)  # type: ignore[no-any-return]
 
-    def _positions(self, grid: positions.Grid) -> Tensor:
+    def _positions(self, grid: Grid) -> Tensor:
         """For another grid than its own, sines and cosines are computed anew and learned ones interpolated."""
         if grid == self.grid:
             return self.positions
@@ -107,7 +108,7 @@ class Predictor(nn.Module):
             return resample_abs_pos_embed(own, list(grid), list(self.grid), num_prefix_tokens=0)[0]  # type: ignore[no-any-return]
         return positions.sincos_positions(grid, self.positions.shape[1]).to(self.positions)
 
-    def _cell_positions(self, grid: positions.Grid, cell: int) -> Tensor:
+    def _cell_positions(self, grid: Grid, cell: int) -> Tensor:
         """Of square cells of several patches: sines and cosines of their centres, learned ones as means."""
         if isinstance(self.positions, nn.Parameter):
             own = self._positions(grid).unflatten(0, grid).movedim(2, 0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from flexpredict.model.positions import Grid
+from flexpredict.sizes import Grid
 
 
 def displacements(grid: Grid, patches: Tensor) -> Tensor:

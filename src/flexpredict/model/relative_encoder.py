@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from flexpredict.errors import UserError
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.positions import Grid
 from flexpredict.model.relative_attention import attention_bias, biased_block, displacements, resized_table
 from flexpredict.model.timm_parts import PatchEmbed, timm
+from flexpredict.sizes import Grid
 
 
 class RelativeEncoder(Encoder):

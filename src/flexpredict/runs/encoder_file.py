@@ -13,9 +13,9 @@ from flexpredict.data.pixels import MEAN, STD
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
 from flexpredict.model.encoder import Encoder, build_encoder
-from flexpredict.model.positions import Grid
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import EncoderPositions
+from flexpredict.sizes import Grid
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Images that are stretches of larger files: members of tar shards, rows of an unpacked table."""
+"""Images that are parts of larger files: members of tar shards, rows of an unpacked table."""
 
 import os
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class ByteRanges(ImageSource):
     def content(self, index: int) -> bytes:
         start, length = int(self.starts[index]), int(self.lengths[index])
         try:
-            # Reading at a place leaves no position behind that processes would share after a fork.
+            # Unlike seek and read, this needs no position in the file, which processes share after a fork.
             content = os.pread(_opened(self.files[int(self.file_of[index])]).descriptor, length, start)
         except OSError as error:
             raise UnreadableImage(self.describe(index), error.strerror or str(error)) from error
@@ -48,7 +48,7 @@ class ByteRanges(ImageSource):
 
 
 def close_files() -> None:
-    """Forget open files: one that is opened anew may have been written anew."""
+    """Close all files, as they may have been written again since they were opened."""
     _opened.cache_clear()
 
 

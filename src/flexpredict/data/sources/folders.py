@@ -1,4 +1,4 @@
-"""A folder of image files: nested, linked, of any mix of formats, of millions."""
+"""A folder of image files: nested, linked, in any mix of formats, millions of them."""
 
 import os
 from array import array
@@ -26,7 +26,7 @@ from flexpredict.errors import UserError
 
 _PHOTOS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".jp2")
 IMAGE_SUFFIXES = frozenset((*_PHOTOS, ".ppm", ".pgm", ".pbm", ".pnm"))
-# A listing of so many files takes a fifth of a second; only longer ones are kept for the next time.
+# A listing of this many files takes a fifth of a second; only longer ones are cached.
 _WORTH_KEEPING = 100_000
 
 
@@ -46,13 +46,13 @@ class FolderSource(ImageSource):
         return self.describe(index)
 
     def fingerprint(self) -> str:
-        """By names, sizes and times of all files: their content may be terabytes."""
+        """From names, sizes and times of all files: their content may be terabytes."""
         states = np.array([state_of(self.describe(index)) or [0, 0, 0] for index in range(len(self))])
         return digest([digest_of(self.names.blob.numpy()), digest_of(states)])
 
 
 def open_folder(root: Path, count: Count) -> FolderSource:
-    """All images below `root`. If they are all in folders directly below it, those are the classes."""
+    """All images below `root`. If they are all in folders directly below it, at least two, those are the classes."""
     listing = cached_listing("folder", [os.path.abspath(root)], lambda: _list(root, count), _WORTH_KEEPING)
     names = Names(listing.tensors["names"], listing.tensors["ends"])
     if not len(names):
@@ -101,9 +101,9 @@ def _list(root: Path, count: Count) -> Listing:
 
 
 def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Each folder (relative, with a slash at the end) and the files in it, in an order that is always the same.
+    """Each folder (relative, with a slash at the end) and the files in it, always in the same order.
 
-    Bytes, because a name may be anything; and names alone, as five million directory entries fill a gigabyte.
+    Names are bytes, because they may not be UTF-8. Directory entries are not kept: five million fill a gigabyte.
     """
     top = os.fsencode(root) + b"/"
     waiting, seen = [b""], set()
@@ -113,7 +113,7 @@ def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> It
         files: list[bytes] = []
         try:
             status = os.stat(top + place)
-            # A link may lead back up, or to the same folder as another: each folder is listed once.
+            # A link may lead back up, or to a folder that was listed before: each folder is listed once.
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
@@ -124,7 +124,7 @@ def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> It
                     if _is_folder(entry):
                         folders.append(entry.name)
                     elif entry.is_symlink() and _leads_nowhere(entry):
-                        # Perhaps to a disk that is not mounted: watched, so that this listing is not remembered.
+                        # It may lead to a disk that is not mounted. It is watched, so this listing is not cached.
                         name = os.fsdecode(top + place + entry.name)
                         problems.append(UnreadableImage(name, "a link that leads nowhere"))
                         watched.append(os.path.abspath(name))
@@ -148,7 +148,7 @@ def _is_folder(entry: "os.DirEntry[bytes]") -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # a link that leads to itself: reading it will say so
+        return False  # a link to itself: an error is raised when it is read
 
 
 def _nothing(root: Path, listing: Listing) -> str:

@@ -1,4 +1,4 @@
-"""What tells one set of images from another, or from itself after files came or went, without reading any."""
+"""Tells whether a set of images is still the same, without reading any of them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _NAMES_COMPARED = 1000
 
 
 def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
-    """Their number, and a digest of their classes and of evenly spaced names; of a stream, only what is known."""
+    """The number of images, and a digest of the classes and of evenly spaced names; of a stream, what is known."""
     if is_stream(images):
         return {"images": images.length, "list_of_images": digest(images.classes or ())}
     names = (images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED))

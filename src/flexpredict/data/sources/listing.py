@@ -1,7 +1,7 @@
-"""Lists of millions of names and places in a few tensors, and a cache of them that notices changes.
+"""Lists of millions of names and places in a few tensors, and a cache of such lists that notices changes.
 
-Worker processes share tensors, whichever way they are started. A list of Python strings would be copied into each,
-page by page, as soon as their reference counts are touched.
+Worker processes share tensors, however they are started. A list of Python strings would be copied into each process,
+page by page, as soon as reference counts change.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from torch import Tensor
 from flexpredict.errors import UserError
 from flexpredict.files import write_atomically
 
-Count = Callable[[int], None]  # told how many more were found; see `progress.py`
+Count = Callable[[int], None]  # is called with the number of images found since the last call
 
 _VERSION = "1"
-# A folder that changed so shortly before it was listed may change again without its time of change changing.
+# A folder that changed this shortly before it was listed may change again within the resolution of its time stamp.
 _SETTLED_AFTER = 2.0
 
 
@@ -47,7 +47,7 @@ class Names:
 
 
 class NamesBuilder:
-    """Collects names in place of a list of strings."""
+    """Collects names, as a list of strings would."""
 
     def __init__(self) -> None:
         self._blob, self._ends = bytearray(), array("q", [0])
@@ -71,7 +71,7 @@ def integers(values: "array[int]") -> Tensor:
 
 @dataclass(eq=False)
 class Listing:
-    """What was found, and the files and folders that it stays true for as long as they do not change."""
+    """What was found, and the files and folders that it depends on."""
 
     tensors: dict[str, Tensor]
     notes: dict[str, Any]
@@ -79,9 +79,9 @@ class Listing:
 
 
 def cached_listing(kind: str, places: Iterable[str], make: Callable[[], Listing], worth_it: int) -> Listing:
-    """The listing of `places`: the cached one where nothing has changed, else a new one.
+    """The listing of `places`: the cached one if nothing has changed, else a new one.
 
-    It is kept if each of its tensors has at least `worth_it` entries: a short one is quicker made than found.
+    A new one is cached if each of its tensors has at least `worth_it` entries: a short one is quicker made than read.
     """
     path = cache_folder() / "listings" / f"{kind}-{digest([_VERSION, kind, *places])}.safetensors"
     listing = _load(path)
@@ -95,7 +95,7 @@ def cached_listing(kind: str, places: Iterable[str], make: Callable[[], Listing]
 
 
 def cache_folder() -> Path:
-    """Where listings and unpacked tables are kept: FLEXPREDICT_CACHE, or a folder in the user's cache."""
+    """The folder for listings and unpacked tables: FLEXPREDICT_CACHE, or a folder in the user's cache."""
     own = os.environ.get("FLEXPREDICT_CACHE")
     if own:
         return Path(own).expanduser()
@@ -103,7 +103,7 @@ def cache_folder() -> Path:
 
 
 def state_of(path: str) -> list[int] | None:
-    """Changes when a file is written, or when something is added to or removed from a folder."""
+    """A value that changes when a file is written, or when something is added to or removed from a folder."""
     try:
         status = os.stat(path)
     except OSError:
@@ -120,7 +120,7 @@ def _load(path: Path) -> Listing | None:
                 return None
             return Listing({name: file.get_tensor(name) for name in file.keys()}, notes, list(watched))  # noqa: SIM118
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return None  # not there, or not whole: it is only a cache
+        return None  # missing or damaged, which does not matter: it is only a cache
 
 
 def _save(path: Path, listing: Listing, started: float) -> None:
@@ -134,18 +134,18 @@ def _save(path: Path, listing: Listing, started: float) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
     except (OSError, UserError):
-        return  # no room or no right to keep it: next time it is made again
+        return  # no room or no permission: next time it is made again
 
 
 def digest_of(array: NDArray[Any]) -> str:
-    """The same for the values of an array."""
+    """A short text that differs for other values of an array."""
     total = hashlib.blake2b(str(array.shape).encode(), digest_size=12)
     total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()
 
 
 def digest(parts: Iterable[str]) -> str:
-    """A short name for a list of strings, the same in every process."""
+    """A short text that differs for another list of strings; the same in every process."""
     total = hashlib.blake2b(digest_size=12)
     for part in parts:
         total.update(os.fsencode(part) + b"\0")

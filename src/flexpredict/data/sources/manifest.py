@@ -23,7 +23,7 @@ class Shard:
     images: int
     bytes: int
     sha256: str
-    first: int  # the first and the last image of the source that belong here, readable or not
+    first: int  # first and last image of the source that belong here, readable or not
     last: int
 
 
@@ -64,7 +64,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest | None":
-        """None where `folder` holds no finished set of shards; many programs have a manifest.json of their own."""
+        """None if `folder` is not a finished set of shards; other programs write a manifest.json too."""
         path = folder / MANIFEST
         try:
             content: Any = json.loads(path.read_bytes())
@@ -74,7 +74,7 @@ class Manifest:
             return None
         if content.get("format_version") != _VERSION:
             raise UserError(
-                f"{path} has version {content.get('format_version')}, and this flexpredict reads {_VERSION}."
+                f"{path} has format_version {content.get('format_version')}, but this flexpredict reads {_VERSION}."
                 " Use a newer flexpredict, or pack the images again."
             )
         try:

@@ -1,6 +1,6 @@
-"""The members of a tar file, one after the other, from a file or from a pipe, past whatever is damaged in it.
+"""Reads the members of a tar file, from a file or from a pipe, and goes on after what is damaged.
 
-Python's `tarfile` ends at a damaged header as if that were the end of the archive, and takes five times as long.
+Python's `tarfile` takes a damaged header for the end of the archive, and takes five times as long.
 """
 
 import zlib
@@ -9,9 +9,9 @@ from typing import BinaryIO, NamedTuple
 
 _BLOCK = 512
 _SKIPPED_AT_ONCE = 2**20
-# A name or a set of attributes longer than this is not one.
+# A longer name or set of attributes is damaged.
 _LONGEST_NAME = 2**16
-# A size of so many digits is beyond every file, whatever follows; Python refuses to read thousands.
+# No file has a size of more digits; Python refuses to read thousands of them.
 _MOST_DIGITS = 20
 _FILE_TYPES = (b"0", b"\0", b"7")
 _LONG_NAME, _ATTRIBUTES, _OTHER_HEADERS = b"L", b"x", (b"g", b"K")
@@ -27,9 +27,9 @@ class Member(NamedTuple):
 
 
 class TarReader:
-    """Iterates over members; between two of them, `content()` reads the one that was just given.
+    """Iterates over members; `content()` reads the current one.
 
-    What is damaged ends up in `damage`, once for each stretch, and reading goes on at the next whole header.
+    Each damaged part is described in `damage`, and reading goes on at the next intact header.
     """
 
     def __init__(self, file: BinaryIO, seekable: bool) -> None:
@@ -39,11 +39,11 @@ class TarReader:
         self._member: Member | None = None
 
     def __iter__(self) -> Iterator[Member]:
-        name, size = None, None  # from a header that says more about the next one
+        name, size = None, None  # from a header that describes the next member
         lost, empty = False, True
         while True:
             if lost:
-                name, size = None, None  # were said of what is damaged
+                name, size = None, None  # of a damaged member
             header = self._read(_BLOCK)
             if len(header) < _BLOCK:
                 if not lost:
@@ -91,7 +91,7 @@ class TarReader:
                 return
 
     def content(self, most: int) -> bytes:
-        """Of the member that was given last, up to `most` bytes; fewer if the archive ends early."""
+        """Up to `most` bytes of the current member; fewer if the archive ends early."""
         assert self._member is not None and self._at == self._member.start
         return self._read(min(self._member.size, most))
 

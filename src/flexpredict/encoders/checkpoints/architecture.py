@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.model.positions import Grid, sincos_positions
+from flexpredict.model.positions import sincos_positions
 from flexpredict.runs.encoder_file import EncoderSpec
+from flexpredict.sizes import Grid
 
 # The usual models and their heads, by width and depth. Shapes do not tell the number of heads.
 _USUAL = {

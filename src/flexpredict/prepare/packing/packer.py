@@ -11,11 +11,10 @@ from flexpredict.data.sources.manifest import SkippedImage
 from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import Entry, ImageStream, Record, all_entries, in_chunks
 from flexpredict.data.workers import set_current_image
-from flexpredict.prepare.packing.shard_writing import LeftOut, PackedImage, pack_image
+from flexpredict.prepare.packing.shard_writing import PackedImage, pack_image
 
 # Numbers of images, which the worker reads from the source; or entries of a stream.
 Batch: TypeAlias = range | list[Entry]
-Packed: TypeAlias = list[PackedImage | LeftOut]
 
 # Enough images in a batch that handing them over costs little, few enough that a small set keeps all workers busy and
 # that Ctrl-C is obeyed at once. Records of a stream are sent to the worker, hence their limit.
@@ -31,7 +30,7 @@ class Packer:
     size: int
     quality: int
 
-    def __call__(self, batch: Batch) -> Packed:
+    def __call__(self, batch: Batch) -> list[PackedImage]:
         if isinstance(batch, range):
             return [self._pack(index, self._read(index)) for index in batch]
         return [self._pack(index, record) for index, record in batch]
@@ -46,7 +45,7 @@ class Packer:
         except UnreadableImage as failure:
             return failure
 
-    def _pack(self, index: int, record: Record | UnreadableImage) -> PackedImage | LeftOut:
+    def _pack(self, index: int, record: Record | UnreadableImage) -> PackedImage:
         set_current_image(record.name)
         try:
             if isinstance(record, UnreadableImage):
@@ -54,7 +53,7 @@ class Packer:
             label = None if record.label is None or record.label < 0 else record.label
             return pack_image(index, record.encoded, record.name, label, self.size, self.quality)
         except UnreadableImage as failure:
-            return LeftOut(index, SkippedImage(failure.name, failure.reason))
+            return PackedImage(index, skipped=SkippedImage(failure.name, failure.reason))
         finally:
             set_current_image("")
 

@@ -25,8 +25,8 @@ from flexpredict.data.sources.streams import ImageStream
 from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError, some_of
 from flexpredict.prepare.packing.folder import PackingFolder
-from flexpredict.prepare.packing.packer import Packed, Packer, batches_of
-from flexpredict.prepare.packing.shard_writing import LeftOut, PackedImage, write_shard
+from flexpredict.prepare.packing.packer import Packer, batches_of
+from flexpredict.prepare.packing.shard_writing import PackedImage, write_shard
 from flexpredict.progress import Counting
 from flexpredict.showing import numbers_table, say
 
@@ -92,11 +92,11 @@ def pack_images(
     packed = WorkerResults(Computed(packer), batches, workers, remedy)
     with Counting(console, "packing", "images", length, done=tally.images) as progress:
         tally.add(len(problems), problems)
-        items = _counted(packed, tally, progress)
+        counted = _counted(packed, tally, progress)
         try:
-            for first in items:
+            for first in counted:
                 number = first.index // images_per_shard
-                shards[number] = write_shard(folder.shard(number), _shard_from(first, items, images_per_shard))
+                shards[number] = write_shard(folder.shard(number), _shard_from(first, counted, images_per_shard))
         except KeyboardInterrupt:
             say(console, f"Interrupted. {len(shards):,} shards are finished; run the same again to go on.")
             raise
@@ -154,21 +154,19 @@ class _Tally:
             )
 
 
-def _counted(batches: Iterator[Packed], tally: _Tally, progress: Counting) -> Iterator[PackedImage | LeftOut]:
+def _counted(batches: Iterator[list[PackedImage]], tally: _Tally, progress: Counting) -> Iterator[PackedImage]:
     for batch in batches:
-        tally.add(len(batch), [item.skipped for item in batch if isinstance(item, LeftOut)])
+        tally.add(len(batch), [image.skipped for image in batch if image.skipped])
         tally.require_enough()
         progress.add(len(batch), f"{len(tally.skipped):,} unreadable" if tally.skipped else "")
         yield from batch
 
 
-def _shard_from(
-    first: PackedImage | LeftOut, items: Iterator[PackedImage | LeftOut], images_per_shard: int
-) -> Iterator[PackedImage | LeftOut]:
+def _shard_from(first: PackedImage, others: Iterator[PackedImage], images_per_shard: int) -> Iterator[PackedImage]:
     """Up to the last image of the shard and not one more, so that a full shard does not wait for the next."""
-    for item in chain((first,), items):
-        yield item
-        if (item.index + 1) % images_per_shard == 0:
+    for image in chain((first,), others):
+        yield image
+        if (image.index + 1) % images_per_shard == 0:
             return
 
 

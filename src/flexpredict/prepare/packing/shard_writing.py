@@ -1,4 +1,4 @@
-"""One image as it goes into a shard, and a shard as a tar file whose bytes depend on its images alone."""
+"""Writes shards: tar files whose bytes depend only on their images."""
 
 import hashlib
 import io
@@ -21,30 +21,23 @@ _ROOM_FOR_EXIF = 2**16
 
 @dataclass(frozen=True)
 class PackedImage:
-    """An image as the members of a tar file, in the workers already: the one process that writes has little to do."""
+    """An image as the members of a tar file. Workers make these bytes; the process that writes has little to do."""
 
     index: int  # in the source
-    members: bytes
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """What stands in the place of an image that could not be read."""
-
-    index: int
-    skipped: SkippedImage
+    members: bytes = b""
+    skipped: SkippedImage | None = None  # if it could not be read
 
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """A finished shard and what was left out of it."""
+    """A finished shard, and the images that are missing from it."""
 
     shard: Shard
     skipped: tuple[SkippedImage, ...]
 
     @classmethod
     def load(cls, path: Path) -> "ShardRecord | None":
-        """The record of the shard at `path`, if that is finished and has the length it had then."""
+        """The record of the shard at `path`; None if it is not finished or no longer has that length."""
         try:
             content = json.loads(path.with_suffix(".json").read_bytes())
             if path.stat().st_size != content["shard"]["bytes"]:
@@ -57,11 +50,11 @@ class ShardRecord:
 def pack_image(index: int, encoded: Encoded, name: str, label: int | None, size: int, quality: int) -> PackedImage:
     """Shrunk to a shorter side of `size` (never enlarged), 8-bit RGB, upright, as a JPEG.
 
-    A file that is such a JPEG already (or a grayscale one) is copied byte for byte, so that nothing is lost twice.
+    A file that already is such a JPEG, in color or grayscale, is copied byte for byte, so that it loses nothing.
     Raises UnreadableImage.
     """
     facts = image_facts(encoded, name)
-    # Also of a file that is copied: only decoding it shows that it is whole.
+    # A file that is copied is decoded too: only that shows that it is whole.
     image = upright(encoded, name, shorter_side=size)
     jpeg = _as_stored(encoded, facts, size) or _jpeg(image, name, quality)
     members = _member(f"{index:09d}.jpg", jpeg)
@@ -71,29 +64,27 @@ def pack_image(index: int, encoded: Encoded, name: str, label: int | None, size:
     return PackedImage(index, members + _member(f"{index:09d}.json", json.dumps(original).encode()))
 
 
-def write_shard(path: Path, items: Iterable[PackedImage | LeftOut]) -> ShardRecord:
-    """Fill a shard with successive images of the source; then, beside it, note that it is finished."""
+def write_shard(path: Path, images: Iterable[PackedImage]) -> ShardRecord:
+    """Fill a shard with successive images of the source; then write the record beside it that says it is finished."""
     digest = hashlib.sha256()
     skipped: list[SkippedImage] = []
     indices: list[int] = []
 
     def fill(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            for item in items:
-                indices.append(item.index)
-                if isinstance(item, LeftOut):
-                    skipped.append(item.skipped)
-                else:
-                    digest.update(item.members)
-                    file.write(item.members)
+            for image in images:
+                indices.append(image.index)
+                skipped.extend([image.skipped] if image.skipped else [])
+                digest.update(image.members)
+                file.write(image.members)
             end = 2 * _TAR_BLOCK
             padding = bytes(end + -(file.tell() + end) % _TAR_RECORD)
             digest.update(padding)
             file.write(padding)
 
     write_atomically(path, fill)
-    images, length = len(indices) - len(skipped), path.stat().st_size
-    shard = Shard(path.name, images, length, digest.hexdigest(), first=indices[0], last=indices[-1])
+    readable, length = len(indices) - len(skipped), path.stat().st_size
+    shard = Shard(path.name, readable, length, digest.hexdigest(), first=indices[0], last=indices[-1])
     record = ShardRecord(shard, tuple(skipped))
     write_text_atomically(path.with_suffix(".json"), json.dumps(asdict(record)) + "\n")
     return record
@@ -107,7 +98,7 @@ def _member(name: str, content: bytes) -> bytes:
 
 
 def _as_stored(encoded: Encoded, facts: ImageFacts, size: int) -> bytes | None:
-    """The bytes of a file that can go into a shard as it is."""
+    """The bytes of a file that can go into a shard unchanged."""
     small_jpeg = facts.format == "JPEG" and facts.mode in ("RGB", "L") and min(facts.height, facts.width) <= size
     if isinstance(encoded, np.ndarray) or not small_jpeg:
         return None
@@ -116,12 +107,12 @@ def _as_stored(encoded: Encoded, facts: ImageFacts, size: int) -> bytes | None:
             if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
                 return None
         length = len(encoded) if isinstance(encoded, bytes) else Path(encoded).stat().st_size
-        # More bytes than pixels: there is something else in the file, such as a film behind the picture.
+        # More bytes than pixels: the file holds something else too, such as a video behind the picture.
         if length > 3 * facts.height * facts.width + _ROOM_FOR_EXIF:
             return None
         return encoded if isinstance(encoded, bytes) else Path(encoded).read_bytes()
     except Exception:
-        # EXIF that cannot be read: another reader may see a turn in it where we see none, so it is not passed on.
+        # EXIF that cannot be read: another reader may find an orientation in it, so it is not passed on.
         return None
 
 

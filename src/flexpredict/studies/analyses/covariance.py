@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.model.positions import Grid, sincos_positions
+from flexpredict.model.positions import sincos_positions
 from flexpredict.randomness import normal, sample_keys
+from flexpredict.sizes import Grid
 from flexpredict.training.health import effective_rank
 
 

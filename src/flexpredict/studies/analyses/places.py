@@ -3,7 +3,7 @@
 import re
 
 from flexpredict.errors import UserError
-from flexpredict.model.positions import Grid
+from flexpredict.sizes import Grid
 
 
 def place(text: str, grid: Grid, option: str) -> int:

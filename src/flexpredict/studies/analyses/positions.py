@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.errors import UserError
-from flexpredict.model.positions import Grid, noise_to_signal
+from flexpredict.model.positions import noise_to_signal
 from flexpredict.randomness import normal, sample_keys, stream_key
+from flexpredict.sizes import Grid
 from flexpredict.studies.analyses.opening import OpenedModel
 from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
 from flexpredict.studies.analyses.places import in_words, place

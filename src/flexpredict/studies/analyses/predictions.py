@@ -22,9 +22,9 @@ from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError, printable
 from flexpredict.masking import check_masking, sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.positions import Grid
 from flexpredict.randomness import stream_key
 from flexpredict.settings.augmentation import PRESETS
+from flexpredict.sizes import Grid
 from flexpredict.studies.analyses.opening import OpenedModel
 from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
 from flexpredict.studies.analyses.places import in_words, place
