@@ -50,7 +50,7 @@ def test_a_lost_link_does_not_matter_to_anyone(whole: Path, copy: Path, tmp_path
     assert started.rest and equal(started.rest, reference.rest) and equal(started.context, reference.context)
     assert open_model(copy).step == 2
     assert ArmRun(copy, {}, 0).steps_done() == 2
-    saved = torch.load(export(copy, "official", tmp_path / "x.pth").out, weights_only=True)
+    saved = torch.load(export(open_encoder(copy), "official", tmp_path / "x.pth").out, weights_only=True)
     assert "predictor" in saved and saved["epoch"] == 1
 
 
