@@ -18,7 +18,7 @@ LAYERS = (
     ("training",),
     ("features",),
     ("evaluation",),
-    ("studies", "exports", "prepare", "report"),
+    ("studies", "exports", "prepare", "reports"),
     ("pretraining",),
     ("demo",),
     ("api",),

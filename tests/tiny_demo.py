@@ -4,9 +4,7 @@ import functools
 import sys
 
 from flexpredict import cli
-from flexpredict.commands import demo as command
-from flexpredict.demo import recipe
-from flexpredict.demo.running import run_demo
+from flexpredict.demo import recipe, running
 
 PROTOCOL = recipe.Protocol(train=400, test=100, size=32, label_subsets=1, shifted=40, pixels=8)
 RECIPE = {
@@ -19,5 +17,5 @@ RECIPE = {
 
 if __name__ == "__main__":
     recipe.RECIPE.update(RECIPE)
-    command.run_demo = functools.partial(run_demo, protocol=PROTOCOL)  # type: ignore[assignment]
+    running.run_demo = functools.partial(running.run_demo, protocol=PROTOCOL)  # type: ignore[assignment]
     sys.exit(cli.main(["demo", *sys.argv[1:]]))

@@ -16,7 +16,7 @@ from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
-from flexpredict.report import write_report
+from flexpredict.reports import write_report
 from flexpredict.runs.checkpoint import last_checkpoint
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe

@@ -39,8 +39,8 @@ def arguments(line: str) -> dict[str, Any]:
         ("probe run a b --labels 0.1 1", {"encoder": "run", "train": "a", "test": "b", "labels": [0.1, 1.0]}),
         ("probe run a --test c", {"encoder": "run", "train": "a", "test": "c"}),
         ("similar run --data a --query 17", {"encoder": "run", "data": "a", "query": ["17"]}),
-        ("pack a b packed --size 64", {"source": ["a", "b"], "out": "packed", "size": 64}),
-        ("pack packed --verify", {"source": "packed", "verify": True}),
+        ("pack a b packed --size 64", {"data": ["a", "b"], "out": "packed", "size": 64}),
+        ("pack --out packed --verify", {"out": "packed", "verify": True}),
         ("analyze norms a b", {"figure": "norms", "run": ["a", "b"]}),
     ],
 )

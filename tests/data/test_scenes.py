@@ -131,8 +131,8 @@ def test_backdrops_agree_with_evaluating_their_features_pixel_by_pixel() -> None
 
 def test_a_feature_with_no_colour_is_not_there() -> None:
     b = worlds_of(5).scenes.backdrops
-    blank = {f.name: 0 * getattr(b, f.name) for f in fields(Backdrops) if "color" in f.name or f.name == "slopes"}
-    painted = paint_backdrops(replace(b, **(blank | {"color": b.colour})), SQUARE)
+    blank = {f.name: 0 * getattr(b, f.name) for f in fields(Backdrops) if "colour" in f.name or f.name == "slopes"}
+    painted = paint_backdrops(replace(b, **(blank | {"colour": b.colour})), SQUARE)
     np.testing.assert_allclose(painted, np.broadcast_to(b.colour[:, :, None, None], painted.shape), atol=1e-3)
 
 

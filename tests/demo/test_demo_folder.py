@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flexpredict.demo import ARMS, RECIPE, Protocol
 from flexpredict.demo.folder import demo_settings, open_folder
+from flexpredict.demo.recipe import ARMS, RECIPE, Protocol
 from flexpredict.demo.tasks import plan_tasks
 from flexpredict.errors import UserError
 

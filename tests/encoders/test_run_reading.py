@@ -8,10 +8,10 @@ import torch
 from tiny import RECIPE
 from torch import Tensor
 
+from flexpredict import pretrain
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.exports import export
-from flexpredict.pretraining import pretrain
 from flexpredict.runs.checkpoint import last_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, read_encoder
 from flexpredict.runs.run_folder import RunFolder

@@ -513,4 +513,4 @@ def test_a_run_is_not_resumed_with_other_settings_nor_overwritten_by_accident(fi
     message = refused(finished, lr=0.5, mixup=0.2, resume=True)
     assert "lr=3.125e-05 (now 0.5)" in message and "mixup=0.8 (now 0.2)" in message
     assert "test_images=60 (now 50)" in refused(finished, test=scenes("test", 50), resume=True)
-    assert "--resume" in refused(finished)
+    assert "resume=True" in refused(finished)

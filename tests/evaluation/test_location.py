@@ -277,7 +277,7 @@ def test_the_command_prints_tables_and_writes_the_whole_protocol(
     assert "location, scenes:60,size=32: location share" in header and "accuracy lost, 3 patches" in header
     assert f"{written['numbers']['location share']:.2f}" in row
     assert main([*words, "--test", "scenes:30,size=32,split=test", "--shifts", "8"]) == 2
-    assert "shifts=8" in capsys.readouterr().err
+    assert "--shifts 8" in capsys.readouterr().err
 
 
 def test_tables_of_images_without_labels_have_no_accuracies(encoder: ViTEncoder) -> None:

@@ -261,8 +261,8 @@ def test_a_new_encoder_starts_as_timms_does() -> None:
 @pytest.mark.parametrize(
     ("model", "positions", "class_token", "options", "words"),
     [
-        ("beit_base_patch16_224", "sincos", True, {}, "--encoder_positions relative"),
-        ("beit_base_patch16_224", "relative", False, {}, "--class_token true"),
+        ("beit_base_patch16_224", "sincos", True, {}, "encoder_positions=relative"),
+        ("beit_base_patch16_224", "relative", False, {}, "class_token=true"),
         ("vit_tiny_patch16_224", "relative", True, {}, "no relative positions"),
         ("beit_base_patch16_224", "relative", True, {"use_rel_pos_bias": False}, "tables of relative positions"),
     ],

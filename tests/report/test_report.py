@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from flexpredict.errors import UserError
 from flexpredict.progress import duration
-from flexpredict.report import charts, write_report
-from flexpredict.report.charts import (
+from flexpredict.reports import charts, write_report
+from flexpredict.reports.charts import (
     Axis,
     Metric,
     chart,
@@ -30,7 +30,7 @@ from flexpredict.report.charts import (
     tick_labels,
     tick_values,
 )
-from flexpredict.report.sections import SECTIONS
+from flexpredict.reports.sections import SECTIONS
 from flexpredict.runs.run_record import read_run
 from flexpredict.runs.series import Series
 

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flexpredict.encoders.frozen import FrozenEncoder
 
 from flexpredict.commands import ablate_task
-from flexpredict.evaluation.probe import Probing
+from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.evaluation.results import Result
+from flexpredict.features.workspace import Workspace
+from flexpredict.settings.probing import Probing
 from flexpredict.studies.ablations import ablating, measuring, processes
 from flexpredict.studies.ablations.costs import Costs
 from flexpredict.studies.ablations.processes import Task
@@ -51,16 +52,16 @@ def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def quick_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers that depend on the weights and nothing else, in no time."""
 
-    def result(encoder: FrozenEncoder, names: list[str]) -> Result:
+    def result(encoder: ImageEncoder, names: list[str]) -> Result:
         value = int(encoder.fingerprint()[:6], 16) / 16**6
         return Result("quick", encoder.what, "", {name: 10 * place + value for place, name in enumerate(names)}, {})
 
-    def probe(encoder: FrozenEncoder, train: Any, test: Any, how: Any, probing: Probing, **named: Any) -> Result:
+    def probe(encoder: ImageEncoder, train: Any, test: Any, how: Any, probing: Probing, **named: Any) -> Result:
         shares = [f"linear, {100 * share:g} % labels" for share in probing.labels or ()]
-        return result(encoder, [*shares, f"{probing.neighbours}-NN"])
+        return result(encoder, [*shares, f"{probing.neighbors}-NN"])
 
-    def location(encoder: FrozenEncoder, *given: Any, **named: Any) -> Result:
-        return result(encoder, list(measuring.LOCATION))
+    def location(space: Workspace, *given: Any, **named: Any) -> Result:
+        return result(space.encoder, list(measuring.LOCATION))
 
-    monkeypatch.setattr(measuring, "probe", probe)
-    monkeypatch.setattr(measuring, "evaluate_location", location)
+    monkeypatch.setattr(measuring, "run_probe", probe)
+    monkeypatch.setattr(measuring, "measure_location", location)

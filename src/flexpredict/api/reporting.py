@@ -29,6 +29,6 @@ def report(run: str | Path) -> ReportResult:
     Args:
         run: a run folder.
     """
-    from flexpredict.report import write_report
+    from flexpredict.reports import write_report
 
     return ReportResult(write_report(Path(run)))

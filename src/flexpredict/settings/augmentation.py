@@ -17,7 +17,7 @@ class Augmentation:
         flip: probability of mirroring left and right.
         blur: probability of a Gaussian blur.
         blur_sigma: smallest and largest standard deviation of the blur, in pixels of the output.
-        greyscale: probability of removing the colors.
+        grayscale: probability of removing the colors.
     """
 
     crop_scale: tuple[float, float] | None = (0.3, 1.0)

@@ -1,6 +1,6 @@
 """How the page of a run looks, and the few lines of script that read out a chart under the pointer."""
 
-from flexpredict.report.charts import HEIGHT, WIDTH
+from flexpredict.reports.charts import HEIGHT, WIDTH
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --font: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;

@@ -9,9 +9,9 @@ from typing import Any
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 from flexpredict.progress import duration
-from flexpredict.report.charts import Metric, chart, escape, format_number, step_axis
-from flexpredict.report.sections import KNOWN, SECTIONS, Section
-from flexpredict.report.style import CHART_SCRIPT, CHART_STYLE, PAGE_STYLE
+from flexpredict.reports.charts import Metric, chart, escape, format_number, step_axis
+from flexpredict.reports.sections import KNOWN, SECTIONS, Section
+from flexpredict.reports.style import CHART_SCRIPT, CHART_STYLE, PAGE_STYLE
 from flexpredict.runs.run_record import Run, Warned, flat, read_run
 from flexpredict.runs.series import Series
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flexpredict.report.charts import Metric
+from flexpredict.reports.charts import Metric
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """The HTML page of a run."""
 
-from flexpredict.report.page import write_report
+from flexpredict.reports.page import write_report
 
 __all__ = ["write_report"]
