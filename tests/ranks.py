@@ -17,6 +17,7 @@ from flexpredict.cli import main
 
 # The options of `pretrain` that say what tiny.RECIPE says.
 OPTIONS = {
+    "scale": "published",
     "model": "vit_tiny_patch16_224",
     "model_options": '{"embed_dim": 24, "depth": 2, "num_heads": 2}',
     "image_size": "32",

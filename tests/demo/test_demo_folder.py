@@ -38,7 +38,7 @@ def test_another_recipe_other_steps_or_other_software_start_over(
     assert "Starting over" in opened(out, steps=11)
     monkeypatch.setitem(ARMS, "StoP", {"kind": "stochastic", "noise_to_signal": 77.0})
     assert "(now 77.0)" in opened(out, steps=11)
-    monkeypatch.setattr("flexpredict.__version__", "99")
+    monkeypatch.setattr("flexpredict.demo.folder.__version__", "99")
     assert "software.flexpredict=" in opened(out, steps=11)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["demo", "demo.1", "demo.2", "demo.3", "demo.4", "demo.5"]
@@ -55,7 +55,7 @@ def test_who_asks_to_start_over_gets_it_and_loses_nothing(tmp_path: Path) -> Non
 def test_a_damaged_record_is_said_and_can_be_left_behind(tmp_path: Path) -> None:
     opened(tmp_path / "demo")
     (tmp_path / "demo" / "demo.json").write_text("{")
-    with pytest.raises(UserError, match=r"damaged.*--overwrite"):
+    with pytest.raises(UserError, match=r"damaged.*overwrite=True"):
         opened(tmp_path / "demo")
     assert "as asked" in opened(tmp_path / "demo", overwrite=True)
 

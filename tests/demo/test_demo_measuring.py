@@ -34,7 +34,7 @@ def test_raw_pixels_are_means_of_squares_in_patches_at_the_places_of_the_encoder
         for column in range(4):
             patch = means[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]  # B 2 2 3
             np.testing.assert_allclose(
-                layer.patches[:, 4 * row + column], patch.transpose(0, 3, 1, 2).reshape(5, -1), atol=1e-6
+                layer[:, 4 * row + column], patch.transpose(0, 3, 1, 2).reshape(5, -1), atol=1e-6
             )
     pooled = encoder.pooled(images.permute(0, 3, 1, 2).contiguous())
     np.testing.assert_allclose(np.sort(pooled, axis=1), np.sort(means.reshape(5, -1), axis=1), atol=1e-6)

@@ -334,7 +334,7 @@ def test_meaningless_splits_are_refused() -> None:
         linear_probe(**{**data, "test_features": data["test_features"][:, :3]})
     with pytest.raises(UserError, match="never occur in training, the first is 3"):
         linear_probe(**{**data, "test_labels": data["test_labels"] + 1})
-    with pytest.raises(UserError, match="at least 2 classes"):
+    with pytest.raises(UserError, match="At least 2 classes"):
         linear_probe(**{**data, "train_labels": torch.zeros(40, dtype=torch.int64)})
     with pytest.raises(UserError, match="integer labels"):
         linear_probe(**{**data, "train_labels": data["train_labels"].float()})

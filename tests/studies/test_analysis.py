@@ -111,7 +111,7 @@ def test_published_checkpoints_are_opened_with_their_own_matrix_and_noise() -> N
 
 
 def test_what_is_no_run_is_refused_in_words(runs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no run"):
+    with pytest.raises(UserError, match="There is no encoder"):
         open_model(tmp_path / "missing")
     with pytest.raises(UserError, match=r"no config\.yaml"):
         open_model(tmp_path)
@@ -219,7 +219,7 @@ def test_a_patch_that_is_not_predicted_is_refused_with_a_mask_that_does(stop: Op
     place = f"{shown // 8},{shown % 8}"
     with pytest.raises(UserError, match="is not predicted under the mask") as refused:
         draw_puzzle(stop, place)
-    seed = int(str(refused.value).split("--mask_seed ")[-1].split()[0])
+    seed = int(str(refused.value).split("mask_seed=")[-1].split()[0].rstrip(".,"))
     assert draw_puzzle(stop, place, seed).patch == shown
 
 
@@ -244,7 +244,7 @@ def test_predictions_of_other_methods_and_bad_requests_are_refused(
         draw_predictions([stop, open_model(runs["half"])], tmp_path, image=runs["pictures"] / "000.png")
     with pytest.raises(UserError, match="images 0 to 47"):
         draw_predictions([stop], tmp_path, index=48)
-    with pytest.raises(UserError, match="temperature 0"):
+    with pytest.raises(UserError, match="temperature=0"):
         draw_predictions([stop], tmp_path, temperature=0.0)
     with pytest.raises(UserError, match="no image file"):
         draw_predictions([stop], tmp_path, image=tmp_path / "none.png")

@@ -115,7 +115,8 @@ def test_arms_of_one_seed_start_equal_and_see_the_same(tmp_path: Path) -> None:
         assert len(shared) >= len(reference) - 2
         for key in shared:
             assert torch.equal(state[key], reference[key]), f"{name}: {key}"
-        assert (other.steps, other.batch_size, other.lr) == (plan.steps, plan.batch_size, plan.lr)
+        assert (other.steps, other.recipe.batch_size) == (plan.steps, plan.recipe.batch_size)
+        assert other.recipe.optimizer == plan.recipe.optimizer
 
 
 def test_masks_of_table_8_are_the_same_in_all_arms(tmp_path: Path) -> None:

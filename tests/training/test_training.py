@@ -175,7 +175,7 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
 
 
 def test_a_new_run_does_not_overwrite_an_old_one_unless_told(finished: Path, pictures: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"already holds a run.*--resume.*--overwrite.*whole-2"):
+    with pytest.raises(UserError, match=r"already holds a run.*resume=True.*overwrite=True.*whole-2"):
         pretrain(pictures, finished, **RECIPE)
     precious = tmp_path / "precious"
     precious.mkdir()
@@ -196,7 +196,7 @@ def test_overwriting_replaces_the_run(pictures: str, tmp_path: Path) -> None:
     ("change", "name"),
     [
         ({"model": "vit_small_patch16_224"}, "model"),
-        ({"positions": {"kind": "sincos"}}, "positions"),
+        ({"positions": {"noise_std": 0.5}}, "positions"),
         ({"epochs": 9}, "epochs"),
         ({"seed": 3}, "seed"),
     ],
@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(
         original(tensors, path)
 
     monkeypatch.setattr(checkpoint, "save_file", full_at_the_fourth)
-    with pytest.raises(UserError, match=r"No room left on the disk.*step-6.*--resume"):
+    with pytest.raises(UserError, match=r"No room left on the disk.*step-6.*resume=True"):
         pretrain(pictures, tmp_path / "run", **RECIPE)
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["last", "step-3"]
     monkeypatch.setattr(checkpoint, "save_file", original)

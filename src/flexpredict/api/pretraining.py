@@ -22,6 +22,8 @@ def pretrain(given: dict[str, Any]) -> Run:
     before the run starts.
     """
     values = typed_values(RunSettings, given)
+    if values.get("data") is None:  # left out by name: a resumed run has its own
+        values.pop("data", None)
     of_the_run = RunSettings(**{name: values.pop(name) for name in _OF_THE_RUN if name in values})
     out, folder = Path(of_the_run.out), RunFolder(Path(of_the_run.out))
     saved = checked_values(folder.load_config(), folder.config) if of_the_run.resume else {}

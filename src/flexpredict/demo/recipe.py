@@ -20,7 +20,7 @@ RECIPE: dict[str, Any] = {
 }
 ARMS: dict[str, dict[str, Any]] = {
     "sin-cos": {"kind": "sincos"},
-    "StoP": {"kind": "stochastic", "noise_to_signal": 0.2},
+    "StoP": {"kind": "stochastic"},  # at the noise level of small runs
 }
 
 

@@ -128,7 +128,7 @@ def _labelled(scenes: ImageSource, task: str) -> ArraySource:
     counts, nearest = counts_and_distances(indices, size=asked.size, seed=asked.seed, split=asked.split)
     labels = counts - 1 if task == "count" else nearest_bins(nearest)
     classes = tuple(f"{task} {number}" for number in range(int(labels.max()) + 1))
-    return dataclasses.replace(scenes, classes=classes, labels=torch.from_numpy(labels))
+    return ArraySource(scenes.name, scenes.images, classes, torch.from_numpy(labels))
 
 
 @contextmanager

@@ -203,7 +203,7 @@ def _add(
         how = dataclasses.replace(how, scene_tasks=study.scene_tasks)
         if run.test is not None:
             assert isinstance(test, ArraySource)
-            test = dataclasses.replace(test, name=run.test)
+            test = ArraySource(run.test, test.images, test.classes, test.labels)
         work[run.folder] = Work(run, how, how.described(runs.images_of(run), test))
 
 

@@ -5,7 +5,6 @@ same masks, because each of these is a function of the seed and of nothing that 
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from lightning_fabric import Fabric
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.listing import digest
+from flexpredict.runs.checkpoint import last_checkpoint, read_state
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.positions import Positions
@@ -85,7 +85,11 @@ class Runs:
         """
         plan = plan_of(changed(self.base, arm.fields), self.source)
         base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
-        differing = [f"{key}={own[key]}" for key in sorted(own) if key != "seed" and own[key] != base.get(key)]
+        differing = [
+            f"{key}={own[key]}"
+            for key in sorted(own)
+            if key != "seed" and own[key] is not None and own[key] != base.get(key)
+        ]
         name = re.sub(r"[^\w.=,-]+", "_", "-".join(differing) or "as-given")
         if len(name) > _LONGEST_NAME:
             name = f"{name[:_LONGEST_NAME]}-{digest([name])[:8]}"
@@ -103,13 +107,13 @@ class Runs:
         if run.recipe.data == self.base.data:
             return self.source
         assert isinstance(self.source, ArraySource) and isinstance(run.recipe.data, str)
-        return dataclasses.replace(self.source, name=run.recipe.data)
+        return ArraySource(run.recipe.data, self.source.images, self.source.classes, self.source.labels)
 
 
 def steps_done(folder: Path) -> int:
     """Of a run, by its last checkpoint."""
-    state = folder / "checkpoints" / "last" / "state.json"
-    return int(json.loads(state.read_text())["step"]) if state.is_file() else 0
+    checkpoint = last_checkpoint(RunFolder(folder).checkpoints)
+    return 0 if checkpoint is None else int(read_state(checkpoint)["step"])
 
 
 def plan_of(recipe: Recipe, source: ImageSource) -> Plan:
