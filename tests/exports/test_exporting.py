@@ -15,6 +15,7 @@ from small_encoders import BEIT, KINDS, MEAN, RELATIVE, STD, small
 from tiny import RECIPE
 from torch import Tensor
 
+import flexpredict
 from flexpredict import pretrain
 from flexpredict.cli import main
 from flexpredict.encoders.checkpoints.predictors import published_predictor
@@ -424,6 +425,11 @@ def test_places_that_hold_something_are_left_alone(tmp_path: Path) -> None:
         export(small(), "time", tmp_path / "y")
     with pytest.raises(UserError, match="does not divide"):
         export(small(), "timm", tmp_path / "y", image_size=(30, 32))
+
+
+def test_a_place_that_will_not_do_is_refused_before_the_encoder_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Use out=.*model\.onnx"):
+        flexpredict.export("nowhere", "onnx", tmp_path / "model")
 
 
 def test_the_command_says_what_was_found_and_written(

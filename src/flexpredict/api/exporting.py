@@ -90,10 +90,12 @@ def export(
         partial: accept a checkpoint with missing or additional tensors.
     """
     size = one_image_size(image_size)
+    from flexpredict.exports import check_place
     from flexpredict.exports import export as export_encoder
     from flexpredict.features.workspace import open_workspace
     from flexpredict.training.engine import launch_fabric
 
+    check_place(format, Path(out), overwrite)
     space = open_workspace(encoder, launch_fabric("cpu", 1), which, heads, grid, partial)
     exported = export_encoder(
         space.encoder,

@@ -41,12 +41,7 @@ class EncoderName:
     def grid(self) -> tuple[int, int] | None:
         """Rows and columns of patches, as said after the name."""
         said = self.options.get("grid")
-        if said is None:
-            return None
-        sides = re.fullmatch(r"(\d+)x(\d+)", said)
-        if sides is None:
-            raise UserError(f"grid={said} in {self.text} is not a grid. Give rows x columns of patches: grid=4x16.")
-        return int(sides[1]), int(sides[2])
+        return None if said is None else parse_grid(said)
 
 
 def resolve_name(name: str | Path) -> EncoderName:
@@ -72,6 +67,14 @@ def resolve_name(name: str | Path) -> EncoderName:
             "checkpoint, timm:NAME or hf:NAME."
         )
     return EncoderName(text, _kind_of(path), path, options=options)
+
+
+def parse_grid(text: str) -> tuple[int, int]:
+    """4x16 -> rows and columns of patches."""
+    sides = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if sides is None:
+        raise UserError(f"grid={text} is not a grid. Give rows x columns of patches: grid=4x16.")
+    return int(sides[1]), int(sides[2])
 
 
 def _kind_of(path: Path) -> Kind:

@@ -7,7 +7,7 @@ from flexpredict.encoders.hub import download
 from flexpredict.encoders.hugging_face_encoder import open_hugging_face
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.loaded_weights import LoadedWeights, Which
-from flexpredict.encoders.names import EncoderName, resolve_name
+from flexpredict.encoders.names import EncoderName, parse_grid, resolve_name
 from flexpredict.encoders.own_weights import read_own
 from flexpredict.encoders.timm_encoder import open_timm, open_timm_folder
 from flexpredict.encoders.timm_weights import weights_of_timm
@@ -19,7 +19,7 @@ def open_encoder(
     *,
     which: Which = "target",
     heads: int | None = None,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, int] | str | None = None,
     partial: bool = False,
 ) -> ImageEncoder:
     """Load an encoder, ready for evaluation: `encoder(images)` gives features of patches, B N D.
@@ -35,10 +35,12 @@ def open_encoder(
             hf:NAME, a vision model of the Hugging Face hub, or a folder, run by transformers.
         which: of two encoders, "target" (the moving average, the teacher) or "context" (the one that is trained).
         heads: attention heads of a checkpoint that does not tell; the same as FILE,heads=12.
-        grid: rows and columns of patches of a checkpoint that does not tell; the same as FILE,grid=4x16.
+        grid: rows and columns of patches, (4, 16) or "4x16", of a checkpoint that does not tell; the same as
+            FILE,grid=4x16.
         partial: accept a checkpoint although tensors are missing or left over.
     """
     resolved = resolve_name(name)
+    grid = parse_grid(grid) if isinstance(grid, str) else grid
     encoder: ImageEncoder
     if resolved.kind == "timm":
         encoder = open_timm(resolved)

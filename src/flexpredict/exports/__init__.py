@@ -5,7 +5,6 @@ from importlib import import_module
 from pathlib import Path
 
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.exports.card_results import Measured, collect_results
@@ -50,12 +49,12 @@ class Exported:
 
 
 def export(
-    encoder: str | Path | ImageEncoder,
+    encoder: ImageEncoder,
     format: str,
-    out: str | Path,
+    out: Path,
     *,
     image_size: tuple[int, int] | None = None,
-    results: str | Path | None = None,
+    results: Path | None = None,
     license: str | None = None,
     overwrite: bool = False,
 ) -> Exported:
@@ -64,7 +63,7 @@ def export(
     What was written is read back by that library; unless it gives the same features, nothing is left behind.
 
     Args:
-        encoder: a loaded encoder, or anything that `flexpredict.load` takes.
+        encoder: any, if it is a plain vision transformer.
         format: "timm", "hf", "official" (a published I-JEPA file), "onnx" or "torch-export".
         out: a folder for timm and hf, a file for the others.
         image_size: height and width (by default those it was trained at).
@@ -72,14 +71,12 @@ def export(
         license: of the weights, for the model card.
         overwrite: replace an earlier export.
     """
-    out, kind = Path(out), _format(format)
-    card = out / CARD if kind.is_folder else out.with_name(f"{out.name}.{CARD}")
-    _check_place(kind, format, out, card, overwrite)
-    encoder = encoder if isinstance(encoder, ImageEncoder) else open_encoder(encoder)
+    check_place(format, out, overwrite)
+    kind = _format(format)
     plain = plain_encoder(encoder)
     run = _run_of(plain.name)
     fingerprint = encoder.fingerprint()  # of the encoder before it is resized: this is what evaluations record
-    measured = collect_results(plain.name, fingerprint, None if results is None else Path(results))
+    measured = collect_results(plain.name, fingerprint, results)
     plain = plain if image_size is None else plain.resized(image_size)
     kind.check(plain)
     written: list[tuple[Difference, tuple[str, ...], str]] = []
@@ -102,6 +99,7 @@ def export(
         if kind.is_folder:
             (temporary / CARD).write_text(text, encoding="utf-8")
 
+    card = _card(kind, out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         (write_folder_atomically if kind.is_folder else write_atomically)(out, write)
@@ -139,8 +137,13 @@ def _run_of(name: str) -> RunFolder | None:
     return folder if path in (folder.path, folder.encoder) and folder.config.is_file() else None
 
 
-def _check_place(kind: Format, format: str, out: Path, card: Path, overwrite: bool) -> None:
-    """Refuse a place that has the wrong kind of name or holds something else."""
+def _card(kind: Format, out: Path) -> Path:
+    return out / CARD if kind.is_folder else out.with_name(f"{out.name}.{CARD}")
+
+
+def check_place(format: str, out: Path, overwrite: bool) -> None:
+    """Refuse a place that has the wrong kind of name for the format, or holds something else."""
+    kind = _format(format)
     if kind.suffixes and (out.is_dir() or not out.name.endswith(kind.suffixes)):
         better = out / f"encoder{kind.suffixes[0]}" if out.is_dir() else f"{out}{kind.suffixes[0]}"
         raise UserError(
@@ -149,7 +152,7 @@ def _check_place(kind: Format, format: str, out: Path, card: Path, overwrite: bo
         )
     if kind.is_folder and out.is_file():
         raise UserError(f"format={format} writes a folder, and out={out} is a file. Name a folder.")
-    for path in (out, card):
+    for path in (out, _card(kind, out)):
         if path.exists() and not overwrite:
             raise UserError(f"{path} exists already. Replace it with overwrite=true, or choose another out.")
     if kind.is_folder and out.is_dir():

@@ -15,7 +15,6 @@ from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.features.arguments import EncoderLike, ImagesLike, StreamLike, Which
 from flexpredict.progress import Counting
-from flexpredict.settings.recipe import parse_image_sizes
 from flexpredict.showing import say
 
 
@@ -56,9 +55,7 @@ def open_workspace(
         if (which, heads, grid, partial) != ("target", None, None, False):
             raise UserError("which, heads, grid and partial are for an encoder given by its name. Leave them out.")
         return Workspace(encoder, fabric, console)
-    opened = open_encoder(
-        encoder, which=which, heads=heads, grid=parse_image_sizes(grid)[0] if grid else None, partial=partial
-    )
+    opened = open_encoder(encoder, which=which, heads=heads, grid=grid, partial=partial)
     say(console, f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}")
     for line in opened.details:
         say(console, f"  {line}")
