@@ -61,7 +61,7 @@ class EmbedResult:
         return [(f"Embedded {self.images:,} images, {self.shape.dim} features each{patches}.", self.table())]
 
     def table(self) -> Table:
-        return numbers_table({path.name: {"MB": f"{path.stat().st_size / 1e6:,.1f}"} for path in self.files})
+        return numbers_table({path.name: {"kB": f"{path.stat().st_size / 1e3:,.1f}"} for path in self.files})
 
     def to_dict(self) -> dict[str, Any]:
         return {
