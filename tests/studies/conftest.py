@@ -1,4 +1,4 @@
-"""Runs of studies in the process of the test."""
+"""For the tests of studies: runs in the process of the test, and quick measures."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from flexpredict.commands import ablate_task
 from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.evaluation import linear
 from flexpredict.evaluation.results import Result
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.probing import Probing
@@ -65,3 +66,9 @@ def quick_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(measuring, "run_probe", probe)
     monkeypatch.setattr(measuring, "measure_location", location)
+
+
+@pytest.fixture(autouse=True)
+def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a probe chooses its penalty is tested elsewhere; it takes longer than all else in a small study."""
+    monkeypatch.setattr(linear, "L2_GRID", (1.0, 0.1))
