@@ -16,6 +16,7 @@ LAYERS = (
     ("runs",),
     ("encoders",),
     ("training",),
+    ("costs",),
     ("features",),
     ("evaluation",),
     ("studies", "exports", "prepare", "reports"),

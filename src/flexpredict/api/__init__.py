@@ -7,6 +7,7 @@ from flexpredict.api.ablating import ablate
 from flexpredict.api.analyzing import analyze
 from flexpredict.api.demonstrating import demo
 from flexpredict.api.exporting import export
+from flexpredict.api.planning import plan
 from flexpredict.api.pretraining import pretrain
 from flexpredict.api.reporting import report
 from flexpredict.api.run import Run
@@ -34,6 +35,7 @@ __all__ = [
     "finetune",
     "inspect",
     "pack",
+    "plan",
     "pretrain",
     "probe",
     "report",
