@@ -139,5 +139,5 @@ def test_recipes_that_come_along_are_found_by_name_and_others_by_path(tmp_path: 
     mine = tmp_path / "vit_b16"
     mine.write_text("epochs: 3")
     assert recipe_file("vit_b16").name == "vit_b16.yaml" and recipe_file(mine) == mine
-    with pytest.raises(UserError, match=r"no recipe file vit_b61\. Did you mean 'vit_b16'\? .*: laptop, vit_b16,"):
+    with pytest.raises(UserError, match=r"no recipe file vit_b61\. Did you mean 'vit_b16'.*: laptop, vit_b16,"):
         recipe_file("vit_b61")
