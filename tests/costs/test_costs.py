@@ -92,6 +92,7 @@ def test_operations_of_a_real_step_by_part() -> None:
         {"batch_size": 2},  # where gradients take more than activations
         {"batch_size": 2, "scale": "small"},
         {"batch_size": 16, "precision": "bf16-mixed"},
+        {"batch_size": 16, "checkpoint_activations": True},
         {"batch_size": 16, "method": "mae"},
         {"batch_size": 16, "method": "data2vec"},
     ],

@@ -13,7 +13,10 @@ _RECIPE: _Groups = {
     "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
     "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
 }
-_ENGINE = ("accelerator", "devices", "num_nodes", "strategy", "precision", "compile", "workers")
+_ENGINE = (
+    *("accelerator", "devices", "num_nodes", "strategy", "precision"),
+    *("checkpoint_activations", "compile", "workers"),
+)
 _RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers")
 
 COMMANDS = {

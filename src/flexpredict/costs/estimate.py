@@ -42,6 +42,7 @@ class Estimate:
         ranks: devices that share a batch.
         parts: the networks by name.
         trained: parameters that are trained.
+        recomputed: operations for each image that are done again to save memory.
         context: patches in a context, on average.
         predicted: predictions for each image, on average.
         step_memory: memory of a device as a function of its images.
@@ -51,6 +52,7 @@ class Estimate:
     ranks: int
     parts: dict[str, Part]
     trained: int
+    recomputed: float
     context: float
     predicted: float
     step_memory: StepMemory
@@ -77,11 +79,13 @@ class Estimate:
 
     def seconds_on(self, accelerator: Accelerator, utilization: float, precision: Precision) -> float:
         """Of the whole run on all its devices."""
-        return self.images * self.operations / (self.ranks * utilization * accelerator.peak(precision))
+        work = self.images * (self.operations + self.recomputed)
+        return work / (self.ranks * utilization * accelerator.peak(precision))
 
     def seconds_here(self, speed: Speed) -> float:
         """Of the whole run on this machine alone."""
-        return self.plan.steps * speed.step(self.plan.recipe.batch_size * self.operations, self.trained)
+        work = self.plan.recipe.batch_size * (self.operations + self.recomputed)
+        return self.plan.steps * speed.step(work, self.trained)
 
     def largest_batch(self, gigabytes: float, precision: Precision | None = None) -> int:
         """Images at a time that fit on a device with so much memory. precision: another than the recipe's."""
@@ -100,10 +104,14 @@ def estimate(plan: Plan, ranks: int = 1) -> Estimate:
         name: Part(parameters, *(_mean_flops(passes, name, backward) for backward in (False, True)))
         for name, parameters in _parameters(model, [one.part for one in longest]).items()
     }
+    again = (
+        (part.forward for name, part in parts.items() if name != TARGET) if plan.recipe.checkpoint_activations else ()
+    )
     return Estimate(
         plan,
         ranks,
         parts,
+        recomputed=sum(again),
         trained=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         context=sum(tokens.context for _, tokens in sampled) / len(sampled),
         predicted=sum(tokens.predicted for _, tokens in sampled) / len(sampled),

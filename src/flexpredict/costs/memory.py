@@ -71,11 +71,11 @@ class StepMemory:
         first, last = self.passes[0], self.passes[-1]
         of_predictor = _bytes(self.model.predictor.parameters())
         moments = (
-            before + images * first.sequences * self._working(first.blocks[0], first.tokens),
-            before + activations + images * last.sequences * self._working(last.blocks[-1], last.read),
+            before + images * self._working(first),
+            before + activations + images * self._working(last) * last.read // last.tokens,
             max(before, of_predictor)
             + sum(size for part, size in kept.items() if part != PREDICTOR)
-            + images * max(one.sequences * self._working(one.blocks[0], one.tokens) for one in self.passes),
+            + images * max(self._working(one) for one in self.passes),
             gradients + update,
         )
         pixels = images * self._pixels() * (_FLOAT + 1)  # as numbers, and as they were read
@@ -99,7 +99,12 @@ class StepMemory:
     def _kept(self, one: Pass) -> int:
         """For each image."""
         width = self._width
-        blocks = sum(self._kept_by_block(block, one.tokens, read) for block, read in one.reads())
+        blocks = sum(
+            block.dim * one.tokens * _FLOAT
+            if self._recomputed(one, read)
+            else self._kept_by_block(block, one.tokens, read)
+            for block, read in one.reads()
+        )
         layers = sum(layer.rows * layer.inputs * width for layer in one.layers)
         # The last layer's norm has an input of its own; predictions and what was wanted are kept by the loss.
         predictions = max((layer.rows * (layer.inputs + 3 * layer.outputs) for layer in one.layers[1:2]), default=0)
@@ -115,9 +120,15 @@ class StepMemory:
         numbers = block.inputs + block.attention + block.hidden
         return everywhere + read * (block.dim * _FLOAT + numbers * width)
 
-    def _working(self, block: BlockSize, tokens: int) -> int:
-        """For one sequence: what is there only while a block is computed."""
-        return tokens * (2 * block.dim * _FLOAT + 2 * block.hidden * self._width)
+    def _working(self, one: Pass) -> int:
+        """For each image: what is there only while a block is computed."""
+        block, tokens = one.blocks[0], one.tokens
+        working = tokens * (2 * block.dim * _FLOAT + 2 * block.hidden * self._width)
+        again = self._kept_by_block(block, tokens, tokens) if self._recomputed(one, tokens) else 0
+        return one.sequences * (working + again)
+
+    def _recomputed(self, one: Pass, read: int) -> bool:
+        return self.recipe.checkpoint_activations and one.trained and read == one.tokens
 
     def _low_precision_weights(self) -> int:
         """Matrices in bfloat16, kept until their backward pass."""
