@@ -47,8 +47,8 @@ COMMANDS = {
     ),
     "report": Command(
         "report",
-        "write the HTML page of a run",
-        ("flexpredict report runs/mine", "flexpredict report runs/b16"),
+        "write the HTML page of runs",
+        ("flexpredict report runs/mine", "flexpredict report runs/sincos runs/stop --out compared.html"),
     ),
     "probe": Command(
         "probe",

@@ -1,4 +1,4 @@
-"""The HTML page of a run."""
+"""The HTML page of runs and encoders."""
 
 from flexpredict.reports.page import write_report
 
