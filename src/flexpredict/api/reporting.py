@@ -22,16 +22,18 @@ class ReportResult(SimpleResult):
         return {"page": str(self.page)}
 
 
-def report(run: Names, *, out: str | Path | None = None) -> ReportResult:
-    """Write one HTML page of one or more runs: curves, answers, warnings, results and recipes, in a single file.
+def report(run: Names, *, out: str | Path | None = None, images: str | None = None) -> ReportResult:
+    """Write one HTML page of runs: curves, what the model sees and predicts, results and recipes, in a single file.
 
-    Several runs are overlaid and compared. A run writes its own page when it ends, and at checkpoints.
+    Several runs are overlaid and compared. A run writes its own page when it ends, and new curves at checkpoints.
+    Encoders that are no runs get the same page without curves; these need `images`.
 
     Args:
-        run: run folders.
-        out: the page to write (default: report.html in the run folder, or here for several).
+        run: run folders; or checkpoints, timm:NAME and hf:NAME.
+        out: the page to write (default: report.html in the run folder, or here).
+        images: images to look at (default: those that the run was trained on).
     """
     from flexpredict.reports import write_report
 
     names = [run] if isinstance(run, str | Path) else list(run)
-    return ReportResult(write_report([Path(name) for name in names], None if out is None else Path(out)))
+    return ReportResult(write_report(names, None if out is None else Path(out), images))

@@ -48,7 +48,11 @@ COMMANDS = {
     "report": Command(
         "report",
         "write the HTML page of runs",
-        ("flexpredict report runs/mine", "flexpredict report runs/sincos runs/stop --out compared.html"),
+        (
+            "flexpredict report runs/mine",
+            "flexpredict report runs/sincos runs/stop --out compared.html",
+            "flexpredict report dinov2.pth --images FOLDER",
+        ),
     ),
     "probe": Command(
         "probe",

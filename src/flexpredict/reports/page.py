@@ -1,101 +1,96 @@
-"""The page of runs: what stands on it, in one HTML file."""
+"""What stands on a page, from what is known of its subjects to one text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from flexpredict.errors import UserError
-from flexpredict.files import write_text_atomically
 from flexpredict.reports.answers import Answer, answers
 from flexpredict.reports.curves import curve_data, drawn_sections
 from flexpredict.reports.key_numbers import key_numbers, key_table
 from flexpredict.reports.numbers import format_number, said
 from flexpredict.reports.rendering import render
 from flexpredict.reports.side_by_side import result_rows, setting_groups
-from flexpredict.runs.run_record import Run, Warned, read_run
+from flexpredict.reports.views import Views
+from flexpredict.runs.run_record import Run, Warned
 
-STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css")
-_GENERATOR = b'<meta name="generator" content="flexpredict">'
-SCRIPTS = ("numbers.js", "theme.js", "smoothing.js", "chart.js", "curves.js", "tables.js", "start.js")
+_STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css", "explorer.css")
+_SCRIPTS = (
+    *("numbers.js", "theme.js", "smoothing.js", "chart.js", "curves.js", "tables.js"),
+    *("arrays.js", "maps.js", "drawing.js", "explorer.js", "explorer_controls.js", "pictures.js", "start.js"),
+)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a page is about: a run."""
+    """What a page is about: a run, or an encoder that is none.
+
+    Args:
+        label: short, and different from those of the others.
+        record: of a run.
+        what: of an encoder, in words.
+        facts: of an encoder, by name.
+    """
 
     label: str
-    record: Run
+    record: Run | None
+    what: str = ""
+    facts: Mapping[str, Any] | None = None
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return self.record.config if self.record is not None else self.facts or {}
 
 
-def write_report(runs: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the page of these runs and return its path.
+def render_page(subjects: Sequence[Subject], views: Views | None = None, served: bool = False) -> str:
+    """The whole page as text.
 
-    out: where to; by default report.html, in the folder of a single run, or in the current one.
+    served: whether the page comes from `flexpredict serve` and may ask there for what is new.
     """
-    page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
-    _refuse_other_files(page)
-    labels = short_labels(runs)
-    text = render_page([Subject(label, read_run(run)) for label, run in zip(labels, runs, strict=True)])
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(page, text)
-    except OSError as error:
-        raise UserError(
-            f"Cannot write {page}: {error.strerror}. Check the permissions and the free space."
-        ) from error
-    return page
-
-
-def short_labels(runs: Sequence[Path]) -> list[str]:
-    """Names of folders, with as many of the folders above as it takes to tell them apart."""
-    parts = [run.resolve().parts for run in runs]
-    for count in range(1, max(map(len, parts)) + 1):
-        labels = ["/".join(part[-count:]) for part in parts]
-        if len(set(labels)) == len(labels):
-            return labels
-    return [f"{label} ({number})" for number, label in enumerate(labels, start=1)]
-
-
-def _refuse_other_files(page: Path) -> None:
-    """Only a page that was made here is replaced."""
-    if page.is_file():
-        with page.open("rb") as file:
-            if _GENERATOR not in file.read(100_000):
-                raise UserError(f"out={page} exists and is not a page of flexpredict. Choose another out.")
-
-
-def render_page(subjects: Sequence[Subject]) -> str:
-    """The whole page as text."""
-    runs, labels = [subject.record for subject in subjects], [subject.label for subject in subjects]
-    sections = drawn_sections(runs)
+    views = views or Views()
+    logged = [(subject.label, subject.record) for subject in subjects if subject.record is not None]
+    labels, runs = [label for label, _ in logged], [run for _, run in logged]
+    single = runs[0] if len(subjects) == len(runs) == 1 else None
     return render(
         "page.html.j2",
-        STYLES,
-        SCRIPTS,
+        _STYLES,
+        _SCRIPTS,
+        policy="; connect-src 'self'" if served else "",
         title=_title(subjects),
-        labels=labels,
-        subtitle=_subtitle(runs[0]) if len(runs) == 1 else "",
-        tiles=key_numbers(runs[0]) if len(runs) == 1 else [],
+        labels=[subject.label for subject in subjects],
+        run_labels=labels,
+        subtitle=_subtitle(single) if single is not None else subjects[0].what if len(subjects) == 1 else "",
+        tiles=[] if single is None else key_numbers(single),
         key_table=key_table(runs) if len(runs) > 1 else [],
-        warnings=[
-            (label, text, when) for label, run in zip(labels, runs, strict=True) for text, when in _warnings(run)
-        ],
-        answers=_answers(runs, labels),
-        sections=sections,
+        warnings=[(label, text, when) for label, run in logged for text, when in _warnings(run)],
+        notes=views.notes,
+        answers=_answers(logged),
+        sections=drawn_sections(runs),
         curves=curve_data(runs, labels),
-        results=result_rows([run.results for run in runs]),
-        recipe=setting_groups([run.config for run in runs]),
-        environment=setting_groups([run.environment for run in runs]),
-        skipped=[
-            (label, run.skipped, run.more_skipped) for label, run in zip(labels, runs, strict=True) if run.skipped
-        ],
+        views=_labeled(views, subjects),
+        results=result_rows([{} if subject.record is None else subject.record.results for subject in subjects]),
+        recipe=setting_groups([subject.settings for subject in subjects]),
+        environment=setting_groups([run.environment for run in runs]) if runs else [],
+        skipped=[(label, run.skipped, run.more_skipped) for label, run in logged if run.skipped],
+        served=served,
     )
+
+
+def _labeled(views: Views, subjects: Sequence[Subject]) -> dict[str, Any] | None:
+    """The views as the script takes them; each model has the name and the color of its subject."""
+    models = [
+        {**model, "label": subject.label, "color": number % 8}
+        for number, (model, subject) in enumerate(zip(views.models, subjects, strict=False))
+        if model is not None
+    ]
+    return {"sets": views.sets, "models": models} if models else None
 
 
 def _title(subjects: Sequence[Subject]) -> str:
     if len(subjects) > 1:
-        return f"{len(subjects)} runs side by side"
+        things = "runs" if all(subject.record is not None for subject in subjects) else "encoders"
+        return f"{len(subjects)} {things} side by side"
+    if subjects[0].record is None:
+        return subjects[0].label
     config = subjects[0].record.config
     title = f"{said(config.get('model', 'A model'))} on {said(config.get('data', 'unnamed data'))}"
     kind = _position_kind(config)
@@ -122,9 +117,9 @@ def _subtitle(run: Run) -> str:
     return " · ".join(word.format(said(config[name])) for name, word in words.items() if config.get(name) is not None)
 
 
-def _answers(runs: Sequence[Run], labels: Sequence[str]) -> list[tuple[str, Answer]]:
+def _answers(logged: Sequence[tuple[str, Run]]) -> list[tuple[str, Answer]]:
     """With the label of the run; what the runs answer to one question stands together."""
-    found = [(label, answer) for label, run in zip(labels, runs, strict=True) for answer in answers(run)]
+    found = [(label, answer) for label, run in logged for answer in answers(run)]
     order = {question: place for place, question in enumerate(dict.fromkeys(answer.question for _, answer in found))}
     return sorted(found, key=lambda pair: order[pair[1].question])
 
