@@ -125,7 +125,7 @@ def test_a_class_may_stand_before_or_after_its_image_and_several_images_may_shar
 
 
 def test_shards_without_classes_have_no_labels(tmp_path: Path) -> None:
-    source = open_source(str(write_shards(tmp_path, 4, 2, labelled=False)))
+    source = open_source(str(write_shards(tmp_path, 4, 2, labeled=False)))
     assert source.labels is None and source.classes is None
 
 

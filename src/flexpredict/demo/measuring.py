@@ -50,7 +50,7 @@ class Scenes:
 
 
 def measure(encoder: ImageEncoder, scenes: Scenes) -> dict[str, float]:
-    """All in per cent. Everything is fitted and chosen on training scenes."""
+    """All in percent. Everything is fitted and chosen on training scenes."""
     train, test, protocol = scenes.train, scenes.test, scenes.protocol
     known, asked = _pooled(encoder, train.source).vectors, _pooled(encoder, test.source).vectors
     classifier = fit_probe(known, train.classes)

@@ -23,7 +23,7 @@ MEASURES = {
 }
 _FIRST_OF_LOCATION = "location_share"
 _EXPLANATION = (
-    "In per cent. Linear probes on frozen features, except for k-NN, on test scenes. Location share: how much of the "
+    "In percent. Linear probes on frozen features, except for k-NN, on test scenes. Location share: how much of the "
     "variance of patch features only tells where the patch is. Lost: points of class accuracy that the "
     "probe loses when scenes are shifted. Difference: StoP - sin-cos."
 )

@@ -49,7 +49,7 @@ class Encoder(nn.Module):
             vit.pos_embed = nn.Parameter(torch.cat((prefix, patches))[None], requires_grad=False)
 
     def forward(self, images: Tensor, keep: Tensor | None = None, read: Tensor | None = None) -> Tensor:
-        """Features of the last layer. images: B C H W (normalised).
+        """Features of the last layer. images: B C H W (normalized).
 
         keep: B N indices of the patches that the transformer sees (all by default); with (B·C) N, each image is
             seen through C different masks in turn.

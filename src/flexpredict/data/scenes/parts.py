@@ -61,13 +61,13 @@ def attached(parts: Parts, objects: Objects) -> Objects:
     orbit = orbits(PART_RADIUS * BALL_RADIUS * (1 - _OVERLAP))
     steps = np.round(parts.direction / (2 * np.pi) * orbit.shape[1]).astype(np.int64) % orbit.shape[1]
     away = objects.radius * orbit[objects.kind, steps]
-    towards = objects.angle + parts.direction
+    toward = objects.angle + parts.direction
     return Objects(
         kind=parts.kind,
-        centre=objects.centre + away[..., None] * np.stack((np.sin(towards), np.cos(towards)), axis=-1),
+        center=objects.center + away[..., None] * np.stack((np.sin(toward), np.cos(toward)), axis=-1),
         radius=PART_RADIUS * objects.radius,
         angle=objects.angle,
-        colours=objects.colours,
+        colors=objects.colors,
         pattern=parts.coats[..., :4],
         pattern_waves=parts.waves,
         bevel=objects.bevel,

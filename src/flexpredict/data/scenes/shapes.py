@@ -142,13 +142,13 @@ def distance_tables(resolution: int) -> tuple[NDArray[np.float32], NDArray[np.fl
 
     Every shape is moved to its centroid and scaled to the same area. Parts follow the ten shapes.
     """
-    x, y = np.meshgrid(_cell_centres(256), _cell_centres(256))
+    x, y = np.meshgrid(_cell_centers(256), _cell_centers(256))
     cell = (2 * SPAN / 256) ** 2
     tables = []
     for distance in (*SHAPES.values(), *PARTS.values()):
         inside = distance(x, y) > 0
         scale = BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
-        axis = _cell_centres(resolution) / scale
+        axis = _cell_centers(resolution) / scale
         table = scale * distance(*np.meshgrid(axis + x[inside].mean(), axis + y[inside].mean()))
         tables.append(table.astype(np.float32))
     stacked = np.stack(tables)
@@ -159,11 +159,11 @@ def distance_tables(resolution: int) -> tuple[NDArray[np.float32], NDArray[np.fl
 def orbits(radius: float) -> Floats:
     """10 directions: how far from the middle of each shape a disc of this radius still touches it.
 
-    The directions go once around, from x towards y.
+    The directions go once around, from x toward y.
     """
     tables, _ = distance_tables(256)
     directions = np.arange(_DIRECTIONS)[:, None] / _DIRECTIONS * 2 * np.pi
-    axis, two_cells = _cell_centres(256), 4 * SPAN / 256
+    axis, two_cells = _cell_centers(256), 4 * SPAN / 256
     farthest = []
     for table in tables[: len(SHAPES)]:
         row, column = np.nonzero((table > 0) & (table < two_cells))  # the rim, which is what a disc outside touches
@@ -175,5 +175,5 @@ def orbits(radius: float) -> Floats:
     return np.stack(farthest)
 
 
-def _cell_centres(resolution: int) -> Floats:
+def _cell_centers(resolution: int) -> Floats:
     return ((np.arange(resolution) + 0.5) / resolution * 2 - 1) * SPAN

@@ -115,13 +115,13 @@ def norms(folder: Path) -> dict[str, float]:
 
 def _scene_task(encoder: ImageEncoder, train: ImageSource, test: ImageSource, task: str, fabric: Fabric) -> float:
     """Accuracy of a linear probe. The images are those of the classes, so their features are there already."""
-    sources = (_labelled(train, task), _labelled(test, task))
+    sources = (_labeled(train, task), _labeled(test, task))
     once = Probing(labels=(1.0,), neighbors=0)
     return run_probe(encoder, *sources, Extraction(), once, fabric=fabric).numbers["linear, 100 % labels"]
 
 
-def _labelled(scenes: ImageSource, task: str) -> ArraySource:
-    """The same scenes, labelled with the answers of a task."""
+def _labeled(scenes: ImageSource, task: str) -> ArraySource:
+    """The same scenes, labeled with the answers of a task."""
     assert isinstance(scenes, ArraySource)
     asked = read_options(scenes.name, SceneOptions(count=len(scenes)), IMAGE_OPTIONS)
     indices = asked.first + np.arange(asked.count)

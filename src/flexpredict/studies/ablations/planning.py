@@ -30,7 +30,7 @@ class Ablation:
     Args:
         study: name of a study, or of a group of them.
         base: recipe that all arms share but for what they vary; its seed is the first one.
-        test: labelled images to measure on. Without them, a share of the training images is held out for validation
+        test: labeled images to measure on. Without them, a share of the training images is held out for validation
             before pre-training.
         holdout: that share.
         seeds: runs of each arm (by default the study's own number).
