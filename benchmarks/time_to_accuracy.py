@@ -150,7 +150,7 @@ def minutes_until(folder: RunFolder, step: int, batch: int) -> float:
 def measure(encoder: Encoder, train: ImageSource, test: ImageSource) -> tuple[float, float]:
     """Linear probe with all labels, and k-NN, in per cent."""
     frozen = ViTEncoder(encoder.eval(), "checkpoint", "target encoder")
-    numbers = run_probe(frozen, train, test, Extraction(), Probing(labels=(1.0,))).numbers
+    numbers = run_probe(frozen, train, test, Extraction(), Probing(labels=[1.0])).numbers
     return numbers[LINEAR], numbers[KNN]
 
 

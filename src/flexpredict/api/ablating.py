@@ -7,7 +7,7 @@ from typing import Any
 from flexpredict.demo.recipe import STEPS, recipe_values
 from flexpredict.errors import UserError
 from flexpredict.settings.ablation import AblationSettings
-from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values
@@ -35,7 +35,7 @@ class AblateResult(SimpleResult):
         return {"out": str(self.out), "finished": self.finished, "dry_run": self.dry_run}
 
 
-@takes_fields_of(AblationSettings)
+@takes_some_fields_of(AblationSettings)
 def ablate(given: dict[str, Any]) -> AblateResult:
     """Ask a question with several seeds: pre-train every arm, and compare the encoders.
 

@@ -1,13 +1,14 @@
 """`export`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 
-from flexpredict.features.arguments import EncoderLike, SizeLike, Which
-from flexpredict.settings.extraction import one_image_size
+from flexpredict.features.arguments import EncoderChoice
+from flexpredict.settings.extraction import SizeLike, one_image_size
+from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.showing import SimpleResult
 
 if TYPE_CHECKING:
@@ -53,20 +54,29 @@ class ExportResult(SimpleResult):
         }
 
 
-def export(
-    encoder: EncoderLike,
-    format: Literal["timm", "hf", "official", "onnx", "torch-export"],
-    out: str | Path,
-    *,
-    image_size: SizeLike | None = None,
-    results: str | Path | None = None,
-    license: str | None = None,
-    overwrite: bool = False,
-    which: Which = "target",
-    heads: int | None = None,
-    grid: str | None = None,
-    partial: bool = False,
-) -> ExportResult:
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(EncoderChoice):
+    """What `export` takes.
+
+    Args:
+        format: the format.
+        out: the folder (timm, hf) or file to write.
+        image_size: resize positions for images of another size, 160 or 192x256 (default: as trained).
+        results: folder of the JSON files of evaluations; results of this encoder go into the model card.
+        license: license of the weights for the model card, such as apache-2.0.
+        overwrite: replace an earlier export.
+    """
+
+    format: Literal["timm", "hf", "official", "onnx", "torch-export"] = field(kw_only=False)
+    out: str | Path = field(kw_only=False)
+    image_size: SizeLike | None = None
+    results: str | Path | None = None
+    license: str | None = None
+    overwrite: bool = False
+
+
+@takes_fields_of(ExportSettings)
+def export(asked: ExportSettings) -> ExportResult:
     """Write an encoder in the format of another library, with a model card.
 
     The library itself reads back what was written. Unless that gives the same features as the original, nothing is
@@ -75,35 +85,17 @@ def export(
     as published for I-JEPA and StoP, for a run with its predictor; onnx, an .onnx file for onnxruntime; torch-export,
     a .pt2 file for torch.export.load. The last two take pixel_values (normalized images) and give patch_features and
     pooled.
-
-    Args:
-        encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME.
-        format: the format.
-        out: the folder (timm, hf) or file to write.
-        image_size: resize positions for images of another size, 160 or 192x256 (default: as trained).
-        results: folder of the JSON files of evaluations; results of this encoder go into the model card.
-        license: license of the weights for the model card, such as apache-2.0.
-        overwrite: replace an earlier export.
-        which: encoder to take from a run or checkpoint that has two.
-        heads: attention heads, if a checkpoint does not tell.
-        grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
-        partial: accept a checkpoint with missing or additional tensors.
     """
-    size = one_image_size(image_size)
+    size, out = one_image_size(asked.image_size), Path(asked.out)
     from flexpredict.exports import check_place
     from flexpredict.exports import export as export_encoder
     from flexpredict.features.workspace import open_workspace
     from flexpredict.training.engine import launch_fabric
 
-    check_place(format, Path(out), overwrite)
-    space = open_workspace(encoder, launch_fabric("cpu", 1), which, heads, grid, partial)
+    check_place(asked.format, out, asked.overwrite)
+    space = open_workspace(asked.encoder, launch_fabric("cpu", 1), asked)
+    results = None if asked.results is None else Path(asked.results)
     exported = export_encoder(
-        space.encoder,
-        format,
-        Path(out),
-        image_size=size,
-        results=None if results is None else Path(results),
-        license=license,
-        overwrite=overwrite,
+        space.encoder, asked.format, out, size, results=results, license=asked.license, overwrite=asked.overwrite
     )
     return ExportResult(exported)

@@ -5,7 +5,7 @@ from typing import Any
 
 from flexpredict.api.run import Run
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.run import RunSettings
 from flexpredict.settings.typed_values import typed_values
@@ -14,7 +14,7 @@ from flexpredict.training.recipe_parser import checked_values, choose_length, ma
 _OF_THE_RUN = ("out", "config", "resume", "overwrite")
 
 
-@takes_fields_of(RunSettings)
+@takes_some_fields_of(RunSettings)
 def pretrain(given: dict[str, Any]) -> Run:
     """Pre-train an encoder on unlabeled images, by I-JEPA with stochastic positions, or by MAE or data2vec.
 

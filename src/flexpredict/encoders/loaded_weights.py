@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
 
 from torch import Tensor
 
@@ -10,8 +9,6 @@ from flexpredict.data.pixels import MEAN, STD
 from flexpredict.model.encoder import Encoder, model_facts
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.extraction import Pooling
-
-Which = Literal["target", "context"]
 
 
 @dataclass

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from flexpredict.encoders.loaded_weights import LoadedWeights, Which
+from flexpredict.encoders.loaded_weights import LoadedWeights
 from flexpredict.errors import UserError
 from flexpredict.runs.checkpoint import last_checkpoint, model_tensors, read_state
 from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.extraction import Which
 
 
 def read_own(path: Path, which: Which = "target") -> LoadedWeights:

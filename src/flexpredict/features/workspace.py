@@ -1,19 +1,20 @@
 """What commands work with: an encoder, the processes that share the work, and a console for progress."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from lightning_fabric import Fabric
 from rich.console import Console
 
+from flexpredict.data.arguments import ImagesLike, StreamLike
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_images, open_source
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
-from flexpredict.features.arguments import EncoderLike, ImagesLike, StreamLike, Which
+from flexpredict.features.arguments import EncoderLike, EncoderOptions
 from flexpredict.progress import Counting
 from flexpredict.showing import say
 
@@ -41,21 +42,15 @@ class Workspace:
             return open_images(_names(data), counting.add)
 
 
-def open_workspace(
-    encoder: EncoderLike,
-    fabric: Fabric,
-    which: Which = "target",
-    heads: int | None = None,
-    grid: str | None = None,
-    partial: bool = False,
-) -> Workspace:
-    """The encoder of this name, which is introduced on the console; see `open_encoder` for the other arguments."""
+def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions) -> Workspace:
+    """The encoder of this name, which is introduced on the console."""
     console = open_console(fabric)
+    how = {field.name: getattr(options, field.name) for field in fields(EncoderOptions)}
     if isinstance(encoder, ImageEncoder):
-        if (which, heads, grid, partial) != ("target", None, None, False):
-            raise UserError("which, heads, grid and partial are for an encoder given by its name. Leave them out.")
+        if how != asdict(EncoderOptions()):
+            raise UserError(f"{', '.join(how)} are for an encoder given by its name. Leave them out.")
         return Workspace(encoder, fabric, console)
-    opened = open_encoder(encoder, which=which, heads=heads, grid=grid, partial=partial)
+    opened = open_encoder(encoder, **how)
     say(console, f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}")
     for line in opened.details:
         say(console, f"  {line}")

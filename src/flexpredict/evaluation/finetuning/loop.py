@@ -39,8 +39,7 @@ def train(
     model, see `layered_groups`. The model is on its device and in evaluation mode, as drop_path and mixup draw their
     random numbers from keys.
     """
-    settings = plan.settings
-    optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=settings.betas, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=plan.betas, fused=True)
     state = load_checkpoint(folder.checkpoints, model, [optimizer]) or {"step": 0}
     first_step: int = state["step"]
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
@@ -51,7 +50,7 @@ def train(
         images.source,
         plan.augmentation,
         [plan.image_size],
-        seed=settings.seed,
+        seed=plan.seed,
         batch_size=plan.batch_size,
         first_step=first_step,
         last_step=plan.steps,
@@ -67,26 +66,24 @@ def train(
             waited = time.perf_counter() - started
 
             lr = warmup_cosine(
-                step, plan.steps, plan.warmup_steps, settings.start_lr * plan.lr, plan.lr, settings.final_lr * plan.lr
+                step, plan.steps, plan.warmup_steps, plan.start_lr * plan.lr, plan.lr, plan.final_lr * plan.lr
             )
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["scale"]
-                group["weight_decay"] = settings.weight_decay if group["decays"] else 0.0
+                group["weight_decay"] = plan.weight_decay if group["decays"] else 0.0
 
             pixels = batch.images.to(fabric.device, non_blocking=True)
             targets = images.labels[batch.indices].to(fabric.device)
-            if settings.mixup:
-                shares = own_shares(settings.seed, step, rows, settings.mixup).to(fabric.device)
+            if plan.mixup:
+                shares = own_shares(plan.seed, step, rows, plan.mixup).to(fabric.device)
                 pixels, targets = mix_images(pixels, shares), mix_labels(targets, shares, len(images.classes))
-            keys = sample_keys(stream_key(settings.seed, "drop path", step), rows).to(fabric.device)
+            keys = sample_keys(stream_key(plan.seed, "drop path", step), rows).to(fabric.device)
 
             logits = wrapped(pixels, keys)
-            loss = F.cross_entropy(logits, targets, label_smoothing=settings.label_smoothing)
+            loss = F.cross_entropy(logits, targets, label_smoothing=plan.label_smoothing)
             fabric.backward(loss)
-            if settings.clip_grad is not None:
-                fabric.clip_gradients(
-                    wrapped, wrapped_optimizer, max_norm=settings.clip_grad, error_if_nonfinite=False
-                )
+            if plan.clip_grad is not None:
+                fabric.clip_gradients(wrapped, wrapped_optimizer, max_norm=plan.clip_grad, error_if_nonfinite=False)
             wrapped_optimizer.step()
             wrapped_optimizer.zero_grad()
 

@@ -17,6 +17,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from flexpredict import __version__
+from flexpredict.cores import cores
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.manifest import MANIFEST, Manifest, SkippedImage, damaged_shards
@@ -24,6 +25,7 @@ from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError, some_of
+from flexpredict.prepare.pack import PackSettings
 from flexpredict.prepare.packing.folder import PackingFolder
 from flexpredict.prepare.packing.packer import Packer, batches_of
 from flexpredict.prepare.packing.shard_writing import PackedImage, write_shard
@@ -61,27 +63,18 @@ class PackResult:
         return {"folder": str(self.folder), **self.manifest.to_dict()}
 
 
-def pack_images(
-    images: ImageSource | ImageStream,
-    out: Path,
-    *,
-    size: int,
-    quality: int,
-    images_per_shard: int,
-    workers: int,
-    max_skipped: float,
-    console: Console,
-) -> PackResult:
-    """Write images into shards, and a manifest when all are there. The arguments are those of `pack`."""
-    asked = {"size": size, "quality": quality, "images_per_shard": images_per_shard}
-    settings = {"source": images.name, **identity(images), **asked}
+def pack_images(images: ImageSource | ImageStream, out: Path, asked: PackSettings, console: Console) -> PackResult:
+    """Write images into shards, and a manifest when all are there."""
+    size, quality, images_per_shard = asked.size, asked.quality, asked.images_per_shard
+    how = {"size": size, "quality": quality, "images_per_shard": images_per_shard}
+    settings = {"source": images.name, **identity(images), **how}
     folder = PackingFolder(out)
     if (complete := folder.finished(settings)) is not None:
         what = f"{complete.images:,} images of {images.name} in {_shards(len(complete.shards))}"
         return PackResult(complete, out, f"{out} is complete: {what}. Nothing was done.")
     folder.begin(settings)
     shards = folder.finished_shards()
-    tally = _Tally(images.name, max_skipped)
+    tally = _Tally(images.name, asked.max_skipped)
     for record in shards.values():
         tally.add(record.shard.last - record.shard.first + 1, record.skipped)
 
@@ -89,6 +82,7 @@ def pack_images(
     problems = [SkippedImage(failure.name, failure.reason) for failure in (source.problems if source else ())]
     packer, batches = Packer(source, size, quality), batches_of(images, images_per_shard, shards.keys())
     remedy = "Then run the same again: finished shards are kept."
+    workers = cores() if asked.workers is None else asked.workers
     packed = WorkerResults(Computed(packer), batches, workers, remedy)
     with Counting(console, "packing", "images", length, done=tally.images) as progress:
         tally.add(len(problems), problems)

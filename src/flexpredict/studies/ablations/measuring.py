@@ -63,7 +63,7 @@ class Measuring:
     scene_tasks: bool = False
 
     def probing(self) -> Probing:
-        return Probing(labels=self.labels, subsets=self.subsets, neighbors=self.neighbors)
+        return Probing(labels=list(self.labels), subsets=self.subsets, neighbors=self.neighbors)
 
     def described(self, train: ImageSource, test: ImageSource) -> dict[str, Any]:
         """All that numbers depend on besides the encoder, as JSON has it."""
@@ -116,7 +116,7 @@ def norms(folder: Path) -> dict[str, float]:
 def _scene_task(encoder: ImageEncoder, train: ImageSource, test: ImageSource, task: str, fabric: Fabric) -> float:
     """Accuracy of a linear probe. The images are those of the classes, so their features are there already."""
     sources = (_labeled(train, task), _labeled(test, task))
-    once = Probing(labels=(1.0,), neighbors=0)
+    once = Probing(labels=[1.0], neighbors=0)
     return run_probe(encoder, *sources, Extraction(), once, fabric=fabric).numbers["linear, 100 % labels"]
 
 
