@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
 from flexpredict.errors import UserError, printable
-from flexpredict.evaluation.online import online_probe
+from flexpredict.evaluation.knn import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.reports import write_report

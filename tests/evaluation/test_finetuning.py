@@ -24,9 +24,14 @@ from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.finetuning import loop as loop_module
-from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath, load_classifier
-from flexpredict.evaluation.finetuning.layer_decay import layer_of, layered_groups
-from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares, symmetric_beta
+from flexpredict.evaluation.finetuning.classifier import (
+    Classifier,
+    DropPath,
+    layer_of,
+    layered_groups,
+    load_classifier,
+)
+from flexpredict.evaluation.finetuning.loop import mix_images, mix_labels, own_shares, symmetric_beta
 from flexpredict.evaluation.labeled_images import choose, hold_out, with_labels
 from flexpredict.evaluation.results import Result
 from flexpredict.model.encoder import build_encoder

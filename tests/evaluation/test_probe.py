@@ -15,9 +15,8 @@ from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.probing import run_probe
-from flexpredict.evaluation.results import Result, Results
+from flexpredict.evaluation.results import Result, Results, mean_and_interval
 from flexpredict.features.extraction import extract_features
 from flexpredict.randomness import normal, permutation
 from flexpredict.settings.probing import Probing

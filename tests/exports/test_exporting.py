@@ -22,7 +22,7 @@ from flexpredict.encoders.checkpoints.predictors import published_predictor
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.exports import export, onnx_file, verification
+from flexpredict.exports import export, programs, verification
 from flexpredict.exports.format import outputs_of
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, uniform
@@ -308,8 +308,8 @@ def test_onnxruntime_gives_the_same_features_for_other_numbers_of_images(onnx: t
 def test_without_onnxruntime_the_reference_evaluator_reads_the_file(
     onnx: tuple[ViTEncoder, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_file, "_has_runtime", lambda: False)
-    difference = verification.verify(onnx[0], onnx_file.FORMAT.read(*onnx), "an export")
+    monkeypatch.setattr(programs, "_has_runtime", lambda: False)
+    difference = verification.verify(onnx[0], programs.ONNX.read(*onnx), "an export")
     assert difference.relative < 1e-5
 
 

@@ -18,7 +18,6 @@ from PIL import Image
 from rich.console import Console
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.default_sizes import default_image_size, default_patch_size
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_images
@@ -33,12 +32,13 @@ from flexpredict.prepare.inspection.contact_sheet import (
     draw_masks,
     training_views,
 )
-from flexpredict.prepare.inspection.passing_stream import PassingStream
+from flexpredict.prepare.inspection.examined import PassingStream
 from flexpredict.prepare.inspection.survey import Survey
 from flexpredict.randomness import uniform
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.masking import Masking
 from flexpredict.showing import show
+from flexpredict.sizes import default_image_size, default_patch_size
 
 
 def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:

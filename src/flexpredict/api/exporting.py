@@ -2,56 +2,14 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Literal
 
 from flexpredict.features.arguments import EncoderChoice
 from flexpredict.settings.extraction import SizeLike, one_image_size
 from flexpredict.settings.parameters import takes_fields_of
-from flexpredict.showing import SimpleResult
 
 if TYPE_CHECKING:
-    from flexpredict.exports import Exported
-
-
-@dataclass(frozen=True)
-class ExportResult(SimpleResult):
-    """An export.
-
-    Args:
-        exported: the files, how they differ from the original, and how to load them.
-    """
-
-    exported: "Exported"
-
-    @property
-    def files(self) -> list[Path]:
-        return [self.exported.out, self.exported.card]
-
-    def tables(self) -> list[tuple[str, Table | None]]:
-        """As text: a line of code must not be broken to fit into a table."""
-        made = self.exported
-        others = made.measured.of_other_weights
-        left_out = f"; {others} of the same name were measured on other weights and left out" if others else ""
-        lines = [
-            f"Results in the card: {len(made.measured.results)}{left_out}",
-            *made.notes,
-            f"Largest difference to the original: {made.difference}",
-            f"Load it: {made.load}",
-        ]
-        return [("\n".join(lines), None)]
-
-    def to_dict(self) -> dict[str, Any]:
-        made = self.exported
-        return {
-            "out": str(made.out),
-            "card": str(made.card),
-            "difference": str(made.difference),
-            "load": made.load,
-            "results": len(made.measured.results),
-            "notes": list(made.notes),
-        }
+    from flexpredict.exports import ExportResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +34,7 @@ class ExportSettings(EncoderChoice):
 
 
 @takes_fields_of(ExportSettings)
-def export(asked: ExportSettings) -> ExportResult:
+def export(asked: ExportSettings) -> "ExportResult":
     """Write an encoder in the format of another library, with a model card.
 
     The library itself reads back what was written. Unless that gives the same features as the original, nothing is
@@ -95,7 +53,6 @@ def export(asked: ExportSettings) -> ExportResult:
     check_place(asked.format, out, asked.overwrite)
     space = open_workspace(asked.encoder, launch_fabric("cpu", 1), asked)
     results = None if asked.results is None else Path(asked.results)
-    exported = export_encoder(
+    return export_encoder(
         space.encoder, asked.format, out, size, results=results, license=asked.license, overwrite=asked.overwrite
     )
-    return ExportResult(exported)

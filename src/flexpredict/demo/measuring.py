@@ -16,8 +16,8 @@ from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import fit_probe, linear_probe
 from flexpredict.evaluation.location.shifts import plan_shifts, robustness
+from flexpredict.features.encoding import patch_batches
 from flexpredict.features.extraction import Features, extract_features
-from flexpredict.features.patch_batches import patch_batches
 from flexpredict.model.location_share import LocationShare
 from flexpredict.settings.extraction import Extraction, Pooling
 

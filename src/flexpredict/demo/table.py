@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flexpredict.demo.tasks import PIXELS, ROWS, UNTRAINED
-from flexpredict.evaluation.intervals import mean_and_interval
+from flexpredict.evaluation.results import mean_and_interval
 
 MEASURES = {
     "class_all_labels": "class, all labels",

@@ -64,8 +64,8 @@ def transfer(asked: TransferSettings) -> Results:
 
     For example on CIFAR-100, Places205 and iNaturalist 2018, or on any other labeled images.
     """
+    from flexpredict.evaluation.labeled_images import open_splits
     from flexpredict.evaluation.probing import ProbeTask, run_probes
-    from flexpredict.evaluation.splits import open_splits
     from flexpredict.features.workspace import open_workspace
     from flexpredict.training.engine import launch_fabric
 

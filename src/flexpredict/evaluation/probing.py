@@ -15,11 +15,10 @@ from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, with_labels
 from flexpredict.evaluation.linear import linear_probe
-from flexpredict.evaluation.results import Result, Results
+from flexpredict.evaluation.results import Result, Results, mean_and_interval
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction

@@ -54,11 +54,11 @@ def inspect(asked: InspectSettings) -> "Inspection":
     from rich.console import Console
 
     from flexpredict.cores import cores
-    from flexpredict.data.default_sizes import default_image_size, default_patch_size
     from flexpredict.data.sources.opening import is_stream, open_data
     from flexpredict.data.sources.streams import stream_sizes
     from flexpredict.prepare.inspection.contact_sheet import TrainingView
     from flexpredict.prepare.inspection.inspection import inspect_images
+    from flexpredict.sizes import default_image_size, default_patch_size
 
     size, console = one_image_size(asked.image_size), Console(soft_wrap=True)
     images = open_data(asked.data, console)

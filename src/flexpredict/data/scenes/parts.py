@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flexpredict.data.scenes.coats import PLAIN, STRIPED, pattern_waves
 from flexpredict.data.scenes.dice import Dice, Floats, Ints
 from flexpredict.data.scenes.objects import Objects
-from flexpredict.data.scenes.shapes import BALL_RADIUS, PARTS, SHAPES, orbits
+from flexpredict.data.scenes.shapes import BALL_RADIUS, PARTS, PLAIN, SHAPES, STRIPED, orbits, pattern_waves
 
 PART_RADIUS = 0.5  # in radii of the object
 HOME = -np.pi / 2  # on top, the place that mirroring an image leaves where it is

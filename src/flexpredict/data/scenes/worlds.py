@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from flexpredict.data.scenes.backdrops import Backdrops
-from flexpredict.data.scenes.coats import COATS, pattern_waves
 from flexpredict.data.scenes.dice import Dice, Floats, Ints, Range
 from flexpredict.data.scenes.drawing import Scenes
 from flexpredict.data.scenes.objects import Objects
 from flexpredict.data.scenes.parts import Parts, attached, imagine_parts
-from flexpredict.data.scenes.shapes import SHAPES
+from flexpredict.data.scenes.shapes import COATS, SHAPES, pattern_waves
 
 # How hard the scenes are. Lengths are in shorter image sides.
 MAX_OBJECTS = 6  # counts are uniform from 1 to this

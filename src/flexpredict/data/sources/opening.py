@@ -13,8 +13,7 @@ from typing_extensions import TypeIs
 from flexpredict.data.arguments import StreamLike
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
-from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
+from flexpredict.data.scenes.scenes import CLASSES, IMAGE_OPTIONS, SceneOptions, draw_scenes, read_options
 from flexpredict.data.sources.file_patterns import expand_braces, matching_files
 from flexpredict.data.sources.folders import open_folder, suffix
 from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource, evenly_spaced

@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from flexpredict.data.decoding import Encoded, UnreadableImage, decode, read_size
-from flexpredict.data.scenes.options import SceneOptions, read_options
-from flexpredict.data.scenes.scenes import draw_videos
+from flexpredict.data.scenes.scenes import SceneOptions, draw_videos, read_options
 from flexpredict.errors import UserError, did_you_mean, some_of
 from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask, read_mask_size
 

@@ -9,8 +9,7 @@ from rich.table import Column, Table
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.evaluation.finetuning.classification import Classified, classify
-from flexpredict.evaluation.finetuning.classifier import Classifier, save_classifier
-from flexpredict.evaluation.finetuning.layer_decay import layered_groups
+from flexpredict.evaluation.finetuning.classifier import Classifier, layered_groups, save_classifier
 from flexpredict.evaluation.finetuning.loop import train as run_loop
 from flexpredict.evaluation.finetuning.plan import FinetunePlan, make_plan
 from flexpredict.evaluation.labeled_images import LabeledImages, choose, hold_out, numbered_alike, with_labels

@@ -27,8 +27,7 @@ from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError, some_of
 from flexpredict.prepare.pack import PackSettings
 from flexpredict.prepare.packing.folder import PackingFolder
-from flexpredict.prepare.packing.packer import Packer, batches_of
-from flexpredict.prepare.packing.shard_writing import PackedImage, write_shard
+from flexpredict.prepare.packing.shard_writing import PackedImage, Packer, batches_of, write_shard
 from flexpredict.progress import Counting
 from flexpredict.showing import numbers_table, say
 

@@ -16,8 +16,13 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
-from flexpredict.data.scenes.scenes import counts_and_distances, nearest_bins
+from flexpredict.data.scenes.scenes import (
+    IMAGE_OPTIONS,
+    SceneOptions,
+    counts_and_distances,
+    nearest_bins,
+    read_options,
+)
 from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
