@@ -34,13 +34,13 @@ def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) ->
     console.print(f"{study.name}: {study.title}", highlight=False)
     for title, lines in shown.items():
         console.print(_for_console(title, lines))
-    folder = asked.out / study.name
+    folder = asked.folder / study.name
     _write(folder, study, rows, agenda, asked)
     markdown = "\n".join(f"**{title}**\n\n{as_markdown(lines)}" for title, lines in shown.items())
     write_text_atomically(folder / "table.md", f"{markdown}\n{notes}\n")
     written = [str(folder)]
     if asked.chapter is not None:
-        chapter = asked.chapter if len(agenda.studies) == 1 else asked.chapter / study.name
+        chapter = Path(asked.chapter, *([study.name] if len(agenda.studies) > 1 else []))
         _write(chapter, study, rows, agenda, asked)
         environment = RunFolder(agenda.of(study, study.arms[0].name)[0].run.folder).environment
         write_chapter(chapter, study.title, markdown, notes, json.loads(environment.read_text(encoding="utf-8")))

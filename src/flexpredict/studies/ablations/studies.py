@@ -5,10 +5,11 @@ from typing import Any
 
 from flexpredict.data.scenes.scenes import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.paper import SINCOS, paper_studies, stochastic
 from flexpredict.studies.ablations.search import search_studies
-from flexpredict.studies.ablations.study import Arm, Choices, Study
+from flexpredict.studies.ablations.study import Arm, Study
 
 PAPER = {
     "table6": "positions",
@@ -48,28 +49,27 @@ def names_of(study: str) -> tuple[str, ...]:
     return GROUPS.get(study, (study,))
 
 
-def find_studies(study: str, recipe: Recipe, choices: Choices | None = None) -> list[Study]:
-    """The study of this name, or all of a group. recipe: what all arms share, with nothing left open."""
-    choices = choices or Choices()
-    names = names_of(study)
-    if choices.levels and (len(names) > 1 or names[0] not in _OF_ONE_NUMBER):
+def find_studies(asked: StudySettings, recipe: Recipe) -> list[Study]:
+    """The study that is asked for, or all of a group. recipe: what all arms share, with nothing left open."""
+    names = names_of(asked.study)
+    if asked.levels and (len(names) > 1 or names[0] not in _OF_ONE_NUMBER):
         raise UserError(
-            f"levels are given, and {study} does not vary one number. Leave them out, or choose one of "
+            f"levels are given, and {asked.study} does not vary one number. Leave them out, or choose one of "
             f"{', '.join(_OF_ONE_NUMBER)}."
         )
     builders: dict[str, Callable[[], Study]] = {
-        **paper_studies(recipe.positions, choices),
-        **search_studies(recipe, choices),
-        "where": lambda: where_study(recipe, choices),
+        **paper_studies(recipe.positions, asked),
+        **search_studies(recipe, asked),
+        "where": lambda: where_study(recipe, asked),
     }
     return [builders[name]() for name in names]
 
 
-def where_study(recipe: Recipe, choices: Choices) -> Study:
+def where_study(recipe: Recipe, asked: StudySettings) -> Study:
     """Stochastic positions less sin-cos, for scenes whose parts are ever freer in their place, at several levels."""
-    levels = [level for level in choices.levels or _LEVELS if level]
+    levels = [level for level in asked.levels or _LEVELS if level]
     arms = []
-    for freedom in choices.where:
+    for freedom in asked.where:
         train, test = _scenes(recipe, freedom)
         series = f"where={freedom:g}"
         baseline = f"{series}, sin-cos"
