@@ -10,8 +10,9 @@ import webdataset
 from PIL import Image
 
 from flexpredict.data.augmentation import draw_crops
+from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import ImageSource
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.streams import ImageStream
 from flexpredict.randomness import sample_keys, uniform
 from flexpredict.settings.augmentation import PRESETS
 

@@ -8,9 +8,9 @@ import torch
 from pictures import CLASSES, numbers_in, picture, write_shards
 
 from flexpredict.data.scenes.scenes import counts_and_distances, draw_scenes
-from flexpredict.data.sources.identity import identity
+from flexpredict.data.sources.derived import split_part
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.parts import split_part
+from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError
 
 

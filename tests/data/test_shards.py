@@ -13,9 +13,9 @@ import webdataset
 from pictures import number_in, numbers_in, png, records_of, write_shards
 
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import is_stream, open_images, open_source
 from flexpredict.data.sources.shards import ShardSource, ShardStream
-from flexpredict.data.sources.streams import Record
 from flexpredict.data.sources.tar_members import TarReader
 from flexpredict.errors import UserError
 

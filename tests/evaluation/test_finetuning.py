@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_source
-from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.timm_encoder import TimmEncoder

@@ -19,9 +19,8 @@ from rich.console import Console
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.loader import training_batches
-from flexpredict.data.sources.image_source import ArraySource
+from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.opening import open_images
-from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError
 from flexpredict.prepare.inspect import inspect
 from flexpredict.prepare.inspection.contact_sheet import (

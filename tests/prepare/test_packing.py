@@ -20,10 +20,9 @@ from rich.console import Console
 from torch import Tensor
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.image_source import ArraySource
+from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.manifest import Manifest, damaged_shards
 from flexpredict.data.sources.opening import open_images
-from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError
 from flexpredict.prepare import pack as packing
 from flexpredict.randomness import uniform

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
-from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.demo.recipe import Protocol
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.evaluation.knn import knn_accuracy

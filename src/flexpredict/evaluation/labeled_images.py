@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.errors import UserError, did_you_mean, some_of
 
 _TEST_NAMES = ("test", "val", "valid", "validation")

@@ -15,10 +15,9 @@ from rich.table import Table
 
 from flexpredict import __version__
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import is_stream
-from flexpredict.data.sources.streams import ImageStream
+from flexpredict.data.sources.streams import ImageStream, identity
 from flexpredict.errors import UserError, printable
 from flexpredict.features.embed import EmbedSettings
 from flexpredict.features.embedding_files import EmbeddingFiles

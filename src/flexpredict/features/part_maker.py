@@ -15,8 +15,8 @@ from torch import Tensor
 from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import evaluation_batches
-from flexpredict.data.sources.image_source import ImageSource, decode_row
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.image_source import ImageSource, Record, decode_row
+from flexpredict.data.sources.streams import ImageStream
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.features.encoding import PatchType, encode, require_finite

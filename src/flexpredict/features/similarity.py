@@ -13,9 +13,7 @@ from rich.text import Text
 from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.image_source import ImageSource, class_name
-from flexpredict.data.sources.record_source import RecordSource
-from flexpredict.data.sources.streams import Record
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource, class_name
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, did_you_mean, printable
 from flexpredict.features.extraction import Features, cached_features, extract_features

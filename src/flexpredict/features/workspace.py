@@ -1,15 +1,13 @@
 """What commands work with: an encoder, the processes that share the work, and a console for progress."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 
 from lightning_fabric import Fabric
 from rich.console import Console
 
 from flexpredict.data.arguments import ImagesLike, StreamLike
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.opening import open_images, open_source
+from flexpredict.data.sources.opening import open_data, open_source
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
@@ -29,17 +27,12 @@ class Workspace:
 
     def open_source(self, data: ImagesLike) -> ImageSource:
         """Images that can be read in any order."""
-        if not isinstance(data, str | Path | Sequence):
-            return data
         with Counting(self.console, "listing", "images") as counting:
-            return open_source(_names(data), counting.add)
+            return open_source(data, counting.add)
 
     def open_images(self, data: StreamLike) -> ImageSource | ImageStream:
         """Images, or a stream of them."""
-        if not isinstance(data, str | Path | Sequence):
-            return data
-        with Counting(self.console, "listing", "images") as counting:
-            return open_images(_names(data), counting.add)
+        return open_data(data, self.console)
 
 
 def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions) -> Workspace:
@@ -60,7 +53,3 @@ def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions
 def open_console(fabric: Fabric) -> Console:
     """Only the first process speaks."""
     return Console(soft_wrap=True, quiet=not fabric.is_global_zero)
-
-
-def _names(data: str | Path | Sequence[str]) -> str | list[str]:
-    return str(data) if isinstance(data, str | Path) else [str(name) for name in data]

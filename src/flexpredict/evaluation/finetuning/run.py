@@ -6,8 +6,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.streams import identity
 from flexpredict.evaluation.finetuning.classification import Classified, classify
 from flexpredict.evaluation.finetuning.classifier import Classifier, layered_groups, save_classifier
 from flexpredict.evaluation.finetuning.loop import train as run_loop

@@ -8,8 +8,8 @@ from rich.table import Table
 from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset, strata
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.labeled_images import numbered_alike, with_labels

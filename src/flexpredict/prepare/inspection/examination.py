@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from flexpredict.data.decoding import UnreadableImage, image_facts, upright
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.streams import Entry, Record, in_chunks
+from flexpredict.data.sources.image_source import ImageSource, Record
+from flexpredict.data.sources.streams import Entry, in_chunks
 from flexpredict.data.workers import Computed, WorkerResults, set_current_image
 
 # What is kept of an image: 28 bytes, whatever its name and its size. Unreadable ones have height 0.

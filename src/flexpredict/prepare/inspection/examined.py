@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.image_source import ImageSource, evenly_spaced
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource, evenly_spaced
 from flexpredict.data.sources.opening import is_stream
-from flexpredict.data.sources.record_source import RecordSource
-from flexpredict.data.sources.streams import Entry, ImageStream, Record, all_entries
+from flexpredict.data.sources.streams import Entry, ImageStream, all_entries
 from flexpredict.errors import UserError
 from flexpredict.prepare.inspection.examination import Findings, add_up, examine_source, examine_stream
 from flexpredict.progress import Counting

@@ -18,11 +18,10 @@ from rich.table import Table
 
 from flexpredict import __version__
 from flexpredict.cores import cores
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.manifest import MANIFEST, Manifest, SkippedImage, damaged_shards
 from flexpredict.data.sources.opening import is_stream
-from flexpredict.data.sources.streams import ImageStream
+from flexpredict.data.sources.streams import ImageStream, identity
 from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError, some_of
 from flexpredict.prepare.pack import PackSettings

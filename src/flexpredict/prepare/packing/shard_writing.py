@@ -14,10 +14,10 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from flexpredict.data.decoding import Encoded, ImageFacts, UnreadableImage, image_facts, upright
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.data.sources.manifest import Shard, SkippedImage
 from flexpredict.data.sources.opening import is_stream
-from flexpredict.data.sources.streams import Entry, ImageStream, Record, all_entries, in_chunks
+from flexpredict.data.sources.streams import Entry, ImageStream, all_entries, in_chunks
 from flexpredict.data.workers import set_current_image
 from flexpredict.files import write_atomically, write_text_atomically
 

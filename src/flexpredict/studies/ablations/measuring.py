@@ -23,8 +23,8 @@ from flexpredict.data.scenes.scenes import (
     nearest_bins,
     read_options,
 )
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.streams import identity
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
+from flexpredict.data.sources.derived import Part, named_part
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.parts import Part, named_part
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import check_probe
 from flexpredict.settings.ablation import StudySettings
