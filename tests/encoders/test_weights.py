@@ -18,7 +18,7 @@ import flexpredict
 from flexpredict.encoders.checkpoints.reading import read_checkpoint
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.model.encoder import build_encoder, set_norm_eps
+from flexpredict.model.building import build_encoder, set_norm_eps
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import normal, sample_keys, uniform

@@ -34,7 +34,7 @@ from flexpredict.evaluation.finetuning.classifier import (
 from flexpredict.evaluation.finetuning.loop import mix_images, mix_labels, own_shares, symmetric_beta
 from flexpredict.evaluation.labeled_images import choose, hold_out, with_labels
 from flexpredict.evaluation.results import Result
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, stream_key, uniform
 from flexpredict.settings.augmentation import PRESETS

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from flexpredict import pretrain
 from flexpredict.masking import sample_masks
 from flexpredict.methods.data2vec import Data2Vec
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.positions import noise_to_signal
 from flexpredict.randomness import normal, sample_keys
 from flexpredict.runs.encoder_file import read_encoder

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.errors import UserError
-from flexpredict.model.encoder import Encoder, model_facts
+from flexpredict.model.building import model_facts
+from flexpredict.model.encoder import Encoder
 from flexpredict.runs.checkpoint import last_checkpoint, model_tensors, read_state
 from flexpredict.runs.encoder_file import EncoderSpec, read_encoder
 from flexpredict.runs.run_folder import RunFolder

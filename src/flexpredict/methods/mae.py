@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.methods.method import MaskedTokens, Method, Prediction
-from flexpredict.model.encoder import Encoder, ModelFacts
+from flexpredict.model.building import ModelFacts
+from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import pick
 from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
 from flexpredict.settings.recipe import Recipe

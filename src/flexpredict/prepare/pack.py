@@ -50,8 +50,7 @@ def pack(asked: PackSettings) -> "PackResult":
     from rich.console import Console
 
     from flexpredict.data.sources.opening import open_data
-    from flexpredict.prepare.packing.folder import PackingFolder
-    from flexpredict.prepare.packing.packing import pack_images, verify_shards
+    from flexpredict.prepare.packing.packing import PackingFolder, pack_images, verify_shards
 
     if asked.verify:
         return verify_shards(Path(str(asked.out or asked.data or "packed")))

@@ -55,6 +55,16 @@ class ImageSource(ABC):
     def fingerprint(self) -> str:
         """Differs if images were added, removed or changed."""
 
+    def record(self, index: int) -> "Record | UnreadableImage":
+        """An image as it is stored, with its name and label; or why it cannot be read."""
+        name = self.describe(index)
+        set_current_image(name)
+        label = -1 if self.labels is None else int(self.labels[index])
+        try:
+            return Record(name, self.encoded(index), None if label < 0 else label)
+        except UnreadableImage as failure:
+            return failure
+
     def sizes(self, sample: int = 64) -> list[Size]:
         """Height and width of up to `sample` evenly spaced images that can be read, from their headers."""
         sizes = []

@@ -190,10 +190,5 @@ class SourceAsStream(ImageStream):
     def records(self, piece: int) -> Iterator[Record | UnreadableImage]:
         if piece == 0:
             yield from self.source.problems
-        labels = self.source.labels
-        for index in range(piece * _PIECE_OF_SOURCE, min((piece + 1) * _PIECE_OF_SOURCE, len(self.source))):
-            try:
-                label = None if labels is None else int(labels[index])
-                yield Record(self.source.describe(index), self.source.encoded(index), label)
-            except UnreadableImage as failure:
-                yield failure
+        first = piece * _PIECE_OF_SOURCE
+        yield from map(self.source.record, range(first, min(first + _PIECE_OF_SOURCE, len(self.source))))

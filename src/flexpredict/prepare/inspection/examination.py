@@ -73,16 +73,7 @@ def add_up(parts: list[Findings]) -> Findings:
 
 
 def _examine_indices(source: ImageSource, indices: NDArray[np.int64]) -> Findings:
-    return _examine((index, _read(source, index)) for index in indices.tolist())
-
-
-def _read(source: ImageSource, index: int) -> Record | UnreadableImage:
-    name = source.describe(index)
-    set_current_image(name)
-    try:
-        return Record(name, source.encoded(index))
-    except UnreadableImage as failure:
-        return failure
+    return _examine((index, source.record(index)) for index in indices.tolist())
 
 
 def _examine(entries: Iterable[Entry]) -> Findings:

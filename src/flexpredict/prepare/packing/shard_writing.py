@@ -59,19 +59,20 @@ class ShardRecord:
             return None
 
 
-def pack_image(index: int, encoded: Encoded, name: str, label: int | None, size: int, quality: int) -> PackedImage:
+def pack_image(index: int, record: Record, size: int, quality: int) -> PackedImage:
     """Shrunk to a shorter side of `size` (never enlarged), 8-bit RGB, upright, as a JPEG.
 
     A file that already is such a JPEG, in color or grayscale, is copied byte for byte, so that it loses nothing.
     Raises UnreadableImage.
     """
+    encoded, name = record.encoded, record.name
     facts = image_facts(encoded, name)
     # A file that is copied is decoded too: only that shows that it is whole.
     image = upright(encoded, name, shorter_side=size)
     jpeg = _as_stored(encoded, facts, size) or _jpeg(image, name, quality)
     members = _member(f"{index:09d}.jpg", jpeg)
-    if label is not None:
-        members += _member(f"{index:09d}.cls", str(label).encode())
+    if record.label is not None:
+        members += _member(f"{index:09d}.cls", str(record.label).encode())
     original = {"path": name, "height": facts.height, "width": facts.width}
     return PackedImage(index, members + _member(f"{index:09d}.json", json.dumps(original).encode()))
 
@@ -149,26 +150,16 @@ class Packer:
 
     def __call__(self, batch: Batch) -> list[PackedImage]:
         if isinstance(batch, range):
-            return [self._pack(index, self._read(index)) for index in batch]
+            assert self.source is not None
+            return [self._pack(index, self.source.record(index)) for index in batch]
         return [self._pack(index, record) for index, record in batch]
-
-    def _read(self, index: int) -> Record | UnreadableImage:
-        assert self.source is not None
-        name = self.source.describe(index)
-        set_current_image(name)
-        try:
-            label = None if self.source.labels is None else int(self.source.labels[index])
-            return Record(name, self.source.encoded(index), label)
-        except UnreadableImage as failure:
-            return failure
 
     def _pack(self, index: int, record: Record | UnreadableImage) -> PackedImage:
         set_current_image(record.name)
         try:
             if isinstance(record, UnreadableImage):
                 raise record
-            label = None if record.label is None or record.label < 0 else record.label
-            return pack_image(index, record.encoded, record.name, label, self.size, self.quality)
+            return pack_image(index, record, self.size, self.quality)
         except UnreadableImage as failure:
             return PackedImage(index, skipped=SkippedImage(failure.name, failure.reason))
         finally:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.model.encoder import ModelFacts, model_facts
+from flexpredict.model.building import ModelFacts, model_facts
 from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.positions import Positions
