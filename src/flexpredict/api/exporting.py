@@ -1,6 +1,6 @@
 """`export`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +23,8 @@ class ExportSettings(EncoderChoice):
         results: folder of the JSON files of evaluations; results of this encoder go into the model card.
         license: license of the weights for the model card, such as apache-2.0.
         overwrite: replace an earlier export.
+        push: upload the export with its card to the Hugging Face Hub, as this model: USER/NAME.
+        private: the model on the Hub, if it is new, is visible to its owner only.
     """
 
     format: Literal["timm", "hf", "official", "onnx", "torch-export"] = field(kw_only=False)
@@ -31,6 +33,8 @@ class ExportSettings(EncoderChoice):
     results: str | Path | None = None
     license: str | None = None
     overwrite: bool = False
+    push: str | None = None
+    private: bool = False
 
 
 @takes_fields_of(ExportSettings)
@@ -47,12 +51,18 @@ def export(asked: ExportSettings) -> "ExportResult":
     size, out = one_image_size(asked.image_size), Path(asked.out)
     from flexpredict.exports import check_place
     from flexpredict.exports import export as export_encoder
+    from flexpredict.exports.pushing import check_push, push
     from flexpredict.features.workspace import open_workspace
     from flexpredict.training.engine import launch_fabric
 
     check_place(asked.format, out, asked.overwrite)
+    if asked.push is not None:
+        check_push(asked.push)
     space = open_workspace(asked.encoder, launch_fabric("cpu", 1), asked)
     results = None if asked.results is None else Path(asked.results)
-    return export_encoder(
+    made = export_encoder(
         space.encoder, asked.format, out, size, results=results, license=asked.license, overwrite=asked.overwrite
     )
+    if asked.push is None:
+        return made
+    return replace(made, pushed=push(asked.push, made.out, made.card, private=asked.private))

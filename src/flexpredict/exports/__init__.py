@@ -38,6 +38,7 @@ class ExportResult(SimpleResult):
         notes: about the export, a sentence each.
         load: a line of code that opens it.
         measured: results in the card.
+        pushed: the address of the model on the Hugging Face Hub, if it was uploaded.
     """
 
     out: Path
@@ -46,6 +47,7 @@ class ExportResult(SimpleResult):
     notes: tuple[str, ...]
     load: str
     measured: Measured
+    pushed: str | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -60,6 +62,7 @@ class ExportResult(SimpleResult):
             *self.notes,
             f"Largest difference to the original: {self.difference}",
             f"Load it: {self.load}",
+            *([f"Uploaded: {self.pushed}"] if self.pushed else []),
         ]
         return [("\n".join(lines), None)]
 
@@ -71,6 +74,7 @@ class ExportResult(SimpleResult):
             "load": self.load,
             "results": len(self.measured.results),
             "notes": list(self.notes),
+            "pushed": self.pushed,
         }
 
 

@@ -87,10 +87,15 @@ def in_words(kind: Any) -> str:
 
 
 def _words(kind: Any) -> list[str]:
-    plain = {int: "a whole number", float: "a number", bool: "true or false"}
-    many = {list[int]: "one or more whole numbers", list[float]: "one or more numbers"}
-    if kind in plain or kind in many:
-        return [(plain | many)[kind]]
+    plain = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        list[int]: "one or more whole numbers",
+        list[float]: "one or more numbers",
+    }
+    if kind in plain:
+        return [plain[kind]]
     if get_origin(kind) is Literal:
         return [str(choice) for choice in get_args(kind)]
     if get_origin(kind) is tuple:

@@ -148,7 +148,8 @@ def pack_images(images: ImageSource | ImageStream, out: Path, asked: PackSetting
     remedy = "Then run the same again: finished shards are kept."
     workers = cores() if asked.workers is None else asked.workers
     packed = WorkerResults(Computed(packer), batches, workers, remedy)
-    with Counting(console, "packing", "images", length, done=tally.images) as progress:
+    counting = Counting(console, "packing", "images", length, done=tally.images)
+    with counting as progress, packed.deaths_explained():
         tally.add(len(problems), problems)
         counted = _counted(packed, tally, progress)
         try:
