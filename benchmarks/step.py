@@ -38,7 +38,7 @@ from torch import Tensor
 
 from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.settings.masking import Masking

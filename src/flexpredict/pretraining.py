@@ -10,10 +10,10 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Column, Table
 
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
+from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError, printable
-from flexpredict.evaluation.online import online_probe
+from flexpredict.evaluation.knn import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.reports import write_report

@@ -154,7 +154,7 @@ COMMANDS = {
         ),
         groups={
             "study": ("levels", "noise", "where", "l1_weight", "seeds", "seed"),
-            "measures": ("test", "holdout", "labels", "location_images"),
+            "measures": ("test", "holdout", "labels", "subsets", "location_images"),
             "run": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
         },
     ),

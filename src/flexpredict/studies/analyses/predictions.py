@@ -15,10 +15,8 @@ from torch.nn import functional as F
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.pixels import normalize
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.record_source import RecordSource
-from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError, printable
 from flexpredict.masking import check_masking, sample_masks
 from flexpredict.methods.ijepa import IJEPA
