@@ -40,7 +40,7 @@ from flexpredict.costs.flops import flops_by_part
 from flexpredict.costs.passes import Tokens, passes_of
 from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.settings.masking import Masking

@@ -72,8 +72,12 @@ COMMANDS = {
     ),
     "report": Command(
         "report",
-        "write the HTML page of a run",
-        ("flexpredict report runs/mine", "flexpredict report runs/b16"),
+        "write the HTML page of runs",
+        (
+            "flexpredict report runs/mine",
+            "flexpredict report runs/sincos runs/stop --out compared.html",
+            "flexpredict report dinov2.pth --images FOLDER",
+        ),
     ),
     "probe": Command(
         "probe",
@@ -175,7 +179,7 @@ COMMANDS = {
         ),
         groups={
             "study": ("levels", "noise", "where", "l1_weight", "seeds", "seed"),
-            "measures": ("test", "holdout", "labels", "location_images"),
+            "measures": ("test", "holdout", "labels", "subsets", "location_images"),
             "run": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
         },
     ),

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 
 from flexpredict.cores import cores
-from flexpredict.data.default_sizes import default_image_size, default_patch_size
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.sources.streams import stream_sizes
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
 from flexpredict.methods.method import Method
-from flexpredict.model.encoder import check_patches, model_facts
+from flexpredict.model.building import check_patches, model_facts
 from flexpredict.model.recomputation import recompute_in_backward
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe, SettledRecipe, parse_image_sizes
 from flexpredict.settings.scale import augmentation_of, published_lr, scale_of, with_defaults
+from flexpredict.sizes import default_image_size, default_patch_size
 from flexpredict.training.schedules import cosine, warmup_cosine
 from flexpredict.training.sharding import check_engine
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from flexpredict.errors import UserError
-from flexpredict.model.encoder import ModelFacts
+from flexpredict.model.building import ModelFacts
 from flexpredict.settings.recipe import Recipe
 
 if TYPE_CHECKING:
