@@ -81,7 +81,7 @@ def run(
     with TrainingProgress(console, plan.steps) as progress:
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
     if fabric.is_global_zero:
-        write_report(folder.path)
+        write_report([folder.path])
     if not outcome.finished:
         console.print(
             f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "

@@ -7,7 +7,9 @@ from flexpredict.api.ablating import ablate
 from flexpredict.api.analyzing import analyze
 from flexpredict.api.demonstrating import demo
 from flexpredict.api.exporting import export
-from flexpredict.api.pretraining import Run, pretrain, report
+from flexpredict.api.planning import plan
+from flexpredict.api.pretraining import Run, pretrain
+from flexpredict.api.reporting import report
 from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
@@ -30,6 +32,7 @@ __all__ = [
     "finetune",
     "inspect",
     "pack",
+    "plan",
     "pretrain",
     "probe",
     "report",

@@ -119,7 +119,7 @@ class MaskedPatches(nn.Module):
             self.apply(initialize)
             nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)
         projection = encoder.vit.patch_embed.proj
-        weight_std = float(projection.weight.detach().float().square().mean().sqrt())
+        weight_std = _root_mean_square(projection.weight)
         self.stochastic: StochasticPositions = stochastic_positions(settings, projection, weight_std)
         # In a tuple, so that the encoder stays a part of the method alone.
         self._encoder = (encoder,)
@@ -128,6 +128,12 @@ class MaskedPatches(nn.Module):
     def positions(self) -> Tensor:
         """ψ, the encoder's own: N d_e."""
         return self._encoder[0].positions_on(self.grid)[1]
+
+
+def _root_mean_square(weight: Tensor) -> float:
+    if weight.is_meta:
+        return WEIGHT_STD  # a model of which only the sizes are wanted
+    return float(weight.detach().float().square().mean().sqrt())
 
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:

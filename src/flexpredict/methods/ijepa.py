@@ -69,12 +69,17 @@ class IJEPA(Method):
         images: B 3 H W, targets: B C M Nt -> (B·C) M Nt d_e
         """
         read, settings = targets.flatten(1), self.targets
-        if self.cell == 1 and settings.norm != "tanh" and (settings.layers or 1) == 1:
+        if self.reads_targets_only:
             features = self.target_encoder(images, read=read)
         else:
             features = pick(self._resized(self._whole(images), images), read)
         features = normalize_tokens(features, settings.norm)
         return features.view(-1, *targets.shape[2:], features.shape[-1])
+
+    @property
+    def reads_targets_only(self) -> bool:
+        """Whether the last block of the target encoder need be computed at the targets only."""
+        return self.cell == 1 and self.targets.norm != "tanh" and (self.targets.layers or 1) == 1
 
     def _whole(self, images: Tensor) -> Tensor:
         """Features of all patches, B N d_e: of the last layer, or the mean of several."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import torch
@@ -82,6 +83,10 @@ class Method(nn.Module, ABC):
     def compiled_parts(self) -> Iterable[nn.Module]:
         """The networks that are worth compiling: the children, unless said."""
         return self.children()
+
+    def trained_blocks(self) -> Iterable[nn.Module]:
+        """The transformer blocks that gradients go through, each of which runs as a whole."""
+        return chain(self.context_encoder.vit.blocks, getattr(self.predictor, "blocks", ()))
 
     def regularized(
         self, loss: Tensor, predictions: Tensor, targets: Tensor, places: Tensor, features: Tensor | None = None
