@@ -15,14 +15,14 @@ from flexpredict.data.scenes.objects import SHADOW_WIDTH, Objects
 from flexpredict.data.scenes.parts import HOME, PART_RADIUS, attached, imagine_parts
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes, draw_videos
 from flexpredict.data.scenes.shapes import SPAN, distance_tables
-from flexpredict.data.scenes.worlds import Worlds, at_frame, imagine
+from flexpredict.data.scenes.worlds import MAX_OBJECTS, Worlds, at_frame, imagine
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, stream_key
 
 SQUARE = (64, 64)
 INDICES = np.arange(300)
 DIALS = (0.0, 0.3, 1.0)
-MEANS = [[114.99, 120.18, 115.83], [92.86, 103.6, 88.31], [108.39, 118.71, 119.73], [105.03, 107.71, 107.88]]
+MEANS = [[149.0, 152.95, 147.4], [115.64, 118.66, 113.57], [128.69, 132.66, 132.88], [123.77, 122.26, 123.26]]
 
 
 def worlds_of(count: int, where: float | None, stream: str = "scenes/train") -> Worlds:
@@ -52,10 +52,10 @@ def checksum(*arrays: NDArray[np.generic]) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()[:16]
 
 
-def test_scenes_without_parts_are_those_that_were_drawn_before_there_were_parts() -> None:
+def test_scenes_stay_the_same_from_one_version_to_the_next() -> None:
     batch = draw_scenes(INDICES)
-    assert checksum(batch.masks) == "4b7a4790455a632f"
-    assert checksum(batch.classes, batch.counts, batch.nearest) == "a4d44c94d10dcd06"
+    assert checksum(batch.masks) == "fb609e8cb1ea1a3b"
+    assert checksum(batch.classes, batch.counts, batch.nearest) == "3ed763ae28802d66"
     # Of pixels only the means: on another processor one may be rounded the other way.
     means = batch.images[:4].mean(axis=(1, 2))
     np.testing.assert_allclose(means, MEANS, atol=0.02)
@@ -71,8 +71,9 @@ def test_parts_change_nothing_but_the_pixels_they_are_seen_at(where: float) -> N
     scenes = worlds_of(len(INDICES), where).scenes
     # Parts are behind all objects, so where a glaring backdrop does not shine through, they cannot either.
     glaring = replace(scenes.backdrops, color=scenes.backdrops.color + 1e6)
-    opaque = (drawn(replace(scenes, parts=None, backdrops=glaring))[0] == plain.images).all(axis=-1)
-    assert opaque.sum() > 0.6 * bodies.sum()
+    lit = drawn(replace(scenes, parts=None, backdrops=glaring))[0]
+    opaque = ((lit == plain.images) & (lit < 255)).all(axis=-1)
+    assert opaque.sum() > 0.5 * bodies.sum()
     far = beyond_parts(scenes)
     assert far.mean() > 0.2
     assert np.array_equal(plain.images[far | opaque], batch.images[far | opaque])
@@ -165,7 +166,7 @@ def test_every_part_touches_its_object_and_most_of_it_can_be_seen() -> None:
         scenes,
         objects=middle,
         parts=attached(imagine_parts(dice, kind, 1.0), middle),
-        present=np.broadcast_to(np.arange(6) == 0, o.kind.shape),
+        present=np.broadcast_to(np.arange(MAX_OBJECTS) == 0, o.kind.shape),
     )
     _, masks = drawn(alone, (160, 160))
     _, bodies = drawn(replace(alone, parts=None), (160, 160))
@@ -192,7 +193,9 @@ def test_every_counted_object_is_visible_and_numbered_with_its_part() -> None:
         batch = draw_scenes(INDICES, where=1.0, size=size)
         plain = draw_scenes(INDICES, size=size)
         assert all(mask.max() == count for mask, count in zip(batch.masks, batch.counts, strict=True))
-        grown = [(batch.masks == number).sum() / (plain.masks == number).sum() for number in range(1, 7)]
+        grown = [
+            (batch.masks == number).sum() / (plain.masks == number).sum() for number in range(1, MAX_OBJECTS + 1)
+        ]
         assert min(grown) > 1.08
 
 

@@ -9,7 +9,7 @@ each masked patch lies, by its position embedding ψ_j. Stochastic positions (St
 so the position of a masked token is Gaussian, ψ̂_j ~ N(ψ_j, noise_std² A Aᵀ) (Eq. 1-3). The *same* matrix A
 projects the context and the noise. Shrinking A to be certain of the position would lose the context as well:
 at A = 0 nothing of it is left. So the noise cannot be switched off, and A learns which positional features to hide.
-(The paper's other arms, with another matrix in the place of A, are in `position_options`.)
+(The paper's other arms, with another matrix in the place of A, are in `position_noise`.)
 """
 
 import math

@@ -1,8 +1,8 @@
 """The built-in scenes: an endless data set of little worlds, so that everything can be tried offline.
 
-Up to six shaded objects stand at different distances in front of a backdrop. The class of a scene is its *kind*: the
-shape, and the pattern that goes with it, of most of its objects. Seeing one object therefore tells what a hidden one
-looks like, but not where it is. Hues, light, backdrop, number of objects and distances say nothing about the class.
+Up to four shaded objects stand at different distances in front of a backdrop. The class of a scene is
+the shape of its objects. Seeing one object therefore tells what a hidden one looks like, but not where it is.
+Colors, light, backdrop, number of objects and distances say nothing about the class.
 How hard the scenes are is set at the top of `worlds.py`.
 
 With `where`, every object has a part. What part it is depends on the object's kind alone; `where` dials how far the
@@ -118,7 +118,7 @@ def draw_videos(
 def nearest_bins(nearest: ArrayLike) -> NDArray[np.int64]:
     """Distance of the nearest object in six equally frequent bins, 0 the nearest (as CLEVR's distance task).
 
-    A bin begins at its threshold: 2.8, 3.2, 3.6, 4.0 and 4.4.
+    A bin begins at its threshold: 2.22, 2.53, 2.85, 3.17 and 3.48.
     """
     thresholds = np.linspace(*NEAREST, _DISTANCE_BINS + 1)[1:-1].astype(np.float32)
     return np.searchsorted(thresholds, np.asarray(nearest, np.float32), side="right").astype(np.int64)

@@ -1,8 +1,7 @@
 """The ten shapes of the built-in scenes, and those of their parts, as tables of the distance to the outline.
 
 A shape is a function (x, y) -> distance to its outline, positive inside. Objects look the distance up instead of
-computing it, so that objects of all shapes are painted at once. Every shape has a coat, a pattern of its own, as
-zebras have stripes; so has every part.
+computing it, so that objects of all shapes are painted at once.
 """
 
 import functools
@@ -21,20 +20,7 @@ SPAN = 1.35
 BALL_RADIUS = 0.74
 _DIRECTIONS = 360
 # What 1, p, q and pq contribute (see `Objects.pattern`).
-PLAIN, STRIPED, CHECKED, DOTTED = (-1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 1), (-0.5, 0.8, 0.8, 0)
-# Of each shape; angle in degrees and cycles a radius follow.
-COATS = {
-    "ball": (*PLAIN, 0, 1.0),
-    "box": (*CHECKED, 0, 0.9),
-    "ring": (*STRIPED, 0, 1.1),
-    "star": (*DOTTED, 0, 1.0),
-    "cross": (*STRIPED, 90, 1.1),
-    "crescent": (*STRIPED, 45, 1.4),
-    "triangle": (*CHECKED, 45, 1.6),
-    "bar": (*STRIPED, 0, 2.0),
-    "heart": (*DOTTED, 0, 1.6),
-    "flower": (*STRIPED, 90, 2.0),
-}
+PLAIN, STRIPED = (-1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)
 
 
 def _crescent(x: Floats, y: Floats) -> Floats:

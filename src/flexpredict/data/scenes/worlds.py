@@ -1,6 +1,6 @@
 """Decides what is in a built-in scene, and how it moves: all that is random is here, and in `parts.py` for parts.
 
-All of it is independent of the class except the shapes of objects and parts, and the patterns that go with them.
+All of it is independent of the class except the shapes of objects, and the look of their parts.
 """
 
 from dataclasses import dataclass, replace
@@ -14,35 +14,32 @@ from flexpredict.data.scenes.dice import Dice, Floats, Ints, Range
 from flexpredict.data.scenes.drawing import Scenes
 from flexpredict.data.scenes.objects import Objects
 from flexpredict.data.scenes.parts import Parts, attached, imagine_parts
-from flexpredict.data.scenes.shapes import COATS, SHAPES, pattern_waves
+from flexpredict.data.scenes.shapes import PLAIN, SHAPES
 
 # How hard the scenes are. Lengths are in shorter image sides.
-MAX_OBJECTS = 6  # counts are uniform from 1 to this
-OF_THE_KIND = 0.9  # chance that an object is of the scene's kind (the largest always is): less hides the class
+MAX_OBJECTS = 4  # counts are uniform from 1 to this
 TURN = 0.15  # objects are turned by up to this share of half a turn: 1 takes many times the images to learn
-NEAREST: Range = (2.4, 4.8)  # distance of the nearest object, uniform, whatever the count and the class
-FARTHEST = 5.2  # distance up to which the other objects stand
-RADIUS_AT_1 = 0.8  # radius of an object at distance 1: at 64 px, objects have a radius of 9 to 24 pixels
+NEAREST: Range = (1.9, 3.8)  # distance of the nearest object, uniform, whatever the count and the class
+FARTHEST = 4.6  # distance up to which the other objects stand
+RADIUS_AT_1 = 0.8  # radius of an object at distance 1: at 64 px, objects have a radius of 10 to 30 pixels
 SIZE_SPREAD = 0.12  # true sizes differ by this share, so apparent size does not quite tell distance
 CLEARANCE = 0.1  # the middle of an object, this share of its radius, is never hidden: 1 forbids occlusion
 EDGE = 0.7  # a center is this many radii from the image's edge: less than 1 cuts objects off
-OBJECT_VALUE: Range = (0.6, 1.0)  # brightness of objects and backdrops: where they overlap,
-BACKDROP_VALUE: Range = (0.4, 0.55)  # figure and ground are harder to tell apart
-OBJECT_SATURATION: Range = (0.1, 0.5)  # colors say nothing about the class; the stronger they are,
-BACKDROP_SATURATION: Range = (0.0, 0.25)  # the more of what a model learns first is color
-PATTERN_CONTRAST = 1.0  # 0 makes objects plain and leaves only the outline to tell their kind
-PATTERN_VALUE: Range = (0.1, 0.3)  # brightness of the pattern: far from the body's, so that it shows at any hue
-BACKDROP_CONTRAST = 0.3  # multiplies gradients, clouds, stripes, checks and spots
+OBJECT_VALUE: Range = (0.85, 1.0)  # brightness of objects and backdrops: where they overlap,
+BACKDROP_VALUE: Range = (0.42, 0.5)  # figure and ground are harder to tell apart
+OBJECT_SATURATION: Range = (0.0, 0.2)  # colors say nothing about the class; the stronger they are,
+BACKDROP_SATURATION: Range = (0.0, 0.1)  # the more of what a model learns first is color
+PATTERN_VALUE: Range = (0.1, 0.3)  # brightness of a part's stripes: far from the body's, so that they show at any hue
+BACKDROP_CONTRAST = 0.15  # multiplies gradients, clouds, stripes, checks and spots
 HAZE = 0.3  # share of the backdrop's color in an object at FARTHEST: the cue to distance besides size
-NOISE_LEVEL = 4.0  # standard deviation of the sensor noise, in gray levels
+NOISE_LEVEL = 2.0  # standard deviation of the sensor noise, in gray levels
 
 # How much a video moves, at most, from one frame to the next.
 SPEED, SPIN, BREATH, PAN = 0.03, 0.06, 0.02, 0.005  # of objects (sides, radians, share of radius) and camera (sides)
 
-_CANDIDATES = 64  # places tried for an object before it is left out, which happens in 1 of 1,000 scenes
+_CANDIDATES = 256  # places tried for an object before it is left out, which happens in 1 of 50 scenes
 _CLOUDS, _SPOTS = 3, 8
 _PLAIN, _STRIPES, _CHECKS, _GROUND, _SPOTTED = range(5)
-_COAT_TABLE = np.array([COATS[shape] for shape in SHAPES])
 
 
 @dataclass(frozen=True)
@@ -69,12 +66,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
     radius = RADIUS_AT_1 / distance * dice.between("size", (1 - SIZE_SPREAD, 1 + SIZE_SPREAD), count)
     center, present = _places(dice("place", count, _CANDIDATES, 2), radius, wanted, size)
 
-    stranger = (classes[:, None] + 1 + dice.choice("stranger", len(SHAPES) - 1, count)) % len(SHAPES)
-    of_the_kind = dice("of the kind", count) < OF_THE_KIND
-    largest = np.where(present, radius, 0).argmax(axis=1)
-    of_the_kind |= np.arange(count) == largest[:, None]
-    kind = np.where(of_the_kind, classes[:, None], stranger)
-    coats = _COAT_TABLE[kind]
+    kind = np.broadcast_to(classes[:, None], radius.shape)
 
     backdrops = _backdrops(dice)
     lamp = dice.between("lamp", (0, 2 * np.pi))
@@ -84,8 +76,9 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
         radius=radius,
         angle=np.pi * TURN * dice.between("angle", (-1, 1), count),
         colors=_object_colors(dice, distance, backdrops),
-        pattern=coats[..., :4],
-        pattern_waves=pattern_waves(coats, dice("pattern waves", count, 4)),
+        # Objects are plain: with a coat for each shape the class would be a matter of texture.
+        pattern=np.broadcast_to(PLAIN, (*kind.shape, 4)),
+        pattern_waves=np.zeros((*kind.shape, 4)),
         bevel=dice.between("bevel", (0.35, 1), count),
         gloss=130 * dice("gloss", count) ** 2,
     )
@@ -181,7 +174,7 @@ def _object_colors(dice: Dice, distance: Floats, backdrops: Backdrops) -> Floats
         dice.between("pattern saturation", OBJECT_SATURATION, count),
         dice.between("pattern value", PATTERN_VALUE, count),
     )
-    colors = np.stack((body, body + PATTERN_CONTRAST * (pattern - body)), axis=2)
+    colors = np.stack((body, pattern), axis=2)
     middle = backdrops.color + backdrops.slopes.sum(axis=1) / 2
     haze = HAZE * (distance - NEAREST[0]) / (FARTHEST - NEAREST[0])
     colors += haze[..., None, None] * (middle[:, None, None] - colors)
