@@ -14,9 +14,9 @@ from scipy.ndimage import binary_dilation
 from flexpredict.evaluation.davis import contour_accuracy as contours
 from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.davis.contour_accuracy import contour_accuracy
-from flexpredict.evaluation.davis.index_masks import VOID
 from flexpredict.evaluation.davis.region_similarity import region_similarity
 from flexpredict.evaluation.davis.scores import ObjectScores, score_sequence, statistics, summary
+from flexpredict.evaluation.index_masks import VOID
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 DAVIS = Path(__file__).parents[3] / "shared" / "data" / "davis"

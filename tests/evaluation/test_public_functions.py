@@ -16,14 +16,17 @@ from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import probe
+from flexpredict.evaluation.segmentation import evaluate_segmentation
 from flexpredict.evaluation.transfer import transfer
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
+from flexpredict.settings.dense import DenseHead
 from flexpredict.settings.extraction import Extraction
 from flexpredict.settings.finetuning import Finetuning
 from flexpredict.settings.probing import Probing
 
-FUNCTIONS = (probe, transfer, evaluate_clevr, evaluate_davis, evaluate_location, finetune, embed, similar)
+DENSE = (evaluate_segmentation,)
+FUNCTIONS = (probe, transfer, evaluate_clevr, evaluate_davis, evaluate_location, finetune, embed, similar, *DENSE)
 FROZEN = (probe, transfer, evaluate_clevr, evaluate_location, embed, similar)  # these use frozen features
 SHARED = ("which", "heads", "grid", "partial", "accelerator")
 SHARED_BY_FROZEN = (*SHARED, "layers", "pooling", "image_size", "batch_size", "workers", "precision", "devices")
@@ -85,6 +88,11 @@ def test_defaults_are_those_of_the_settings(settings: type, renamed: dict[str, s
     for field in fields(settings):
         parameter = inspect.signature(probe).parameters[renamed.get(field.name, field.name)]
         assert (parameter.default or None) == (field.default or None), field.name
+
+
+def test_defaults_of_the_dense_head_are_those_of_its_settings() -> None:
+    for field in fields(DenseHead):
+        assert inspect.signature(evaluate_segmentation).parameters[field.name].default == field.default, field.name
 
 
 def test_the_settings_of_fine_tuning_are_arguments_of_one_type_with_their_defaults_in_one_place() -> None:

@@ -15,6 +15,7 @@ from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import probe
+from flexpredict.evaluation.segmentation import evaluate_segmentation
 from flexpredict.evaluation.transfer import transfer
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
@@ -30,6 +31,7 @@ __all__ = [
     "evaluate_clevr",
     "evaluate_davis",
     "evaluate_location",
+    "evaluate_segmentation",
     "export",
     "finetune",
     "inspect",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flexpredict.evaluation.davis.index_masks import Mask
+from flexpredict.evaluation.index_masks import Mask
 
 _TOLERANCE = 0.008  # of the diagonal
 Positions = NDArray[np.int64]

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flexpredict.evaluation.davis.index_masks import Mask
+from flexpredict.evaluation.index_masks import Mask
 
 
 def to_grid(mask: Mask, objects: Sequence[int], grid: tuple[int, int]) -> Tensor:

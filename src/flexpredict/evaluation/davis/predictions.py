@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from flexpredict.errors import UserError, some_of
-from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask, read_mask_size
 from flexpredict.evaluation.davis.videos import Video
+from flexpredict.evaluation.index_masks import VOID, Mask, read_mask, read_mask_size
 
 
 def check_predictions(folder: Path, videos: Sequence[Video]) -> None:

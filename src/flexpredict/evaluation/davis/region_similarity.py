@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flexpredict.evaluation.davis.index_masks import Mask
+from flexpredict.evaluation.index_masks import Mask
 
 
 def region_similarity(truth: Mask, predicted: Mask, objects: Sequence[int]) -> NDArray[np.float64]:

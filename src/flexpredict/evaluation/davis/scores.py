@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexpredict.evaluation.davis.contour_accuracy import contour_accuracy
-from flexpredict.evaluation.davis.index_masks import VOID, Mask
 from flexpredict.evaluation.davis.region_similarity import region_similarity
+from flexpredict.evaluation.index_masks import VOID, Mask
 
 _BINS = 4  # in time
 

@@ -12,13 +12,14 @@ from rich.console import Console
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import overlay
-from flexpredict.evaluation.davis.following import check_encoder, encoded_size, followed_masks
-from flexpredict.evaluation.davis.index_masks import Mask, write_mask
+from flexpredict.evaluation.davis.following import followed_masks
 from flexpredict.evaluation.davis.predictions import read_prediction
 from flexpredict.evaluation.davis.propagation import Propagation
 from flexpredict.evaluation.davis.scoring import USUAL_SPLIT, DavisResult, score_videos
 from flexpredict.evaluation.davis.tree import open_videos
 from flexpredict.evaluation.davis.videos import Video
+from flexpredict.evaluation.dense.encoded_sizes import check_encoder, encoded_size
+from flexpredict.evaluation.index_masks import Mask, write_mask
 from flexpredict.features.workspace import Workspace
 from flexpredict.files import write_folder_atomically, write_text_atomically
 from flexpredict.progress import Counting
@@ -45,7 +46,8 @@ def segment_videos(
         raise UserError(f"height={height} is too small. Give the shorter side of the frames in pixels, like 480.")
     videos = open_videos(data, split, year)
     encoder = space.encoder.to(space.fabric.device).eval()
-    check_encoder(encoder, encoded_size(videos[0].size, height, encoder.patch_size))
+    first_size = encoded_size(videos[0].size, height, encoder.patch_size)
+    check_encoder(encoder, first_size, f"use another height than {min(first_size)}")
     settings = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint(),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from flexpredict.data.decoding import UnreadableImage, read_size
 from flexpredict.errors import UserError, did_you_mean, some_of
-from flexpredict.evaluation.davis.index_masks import read_mask_size
 from flexpredict.evaluation.davis.videos import FEWEST_FRAMES, Video, objects_of, open_scene_videos
+from flexpredict.evaluation.index_masks import read_mask_size
 
 _RESOLUTION = "480p"
 

@@ -11,7 +11,7 @@ from flexpredict.data.decoding import Encoded, UnreadableImage, decode
 from flexpredict.data.scenes.options import SceneOptions, read_options
 from flexpredict.data.scenes.scenes import draw_videos
 from flexpredict.errors import UserError
-from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask
+from flexpredict.evaluation.index_masks import VOID, Mask, read_mask
 
 _SCENES = SceneOptions(count=8, size=96, frames=16)
 FEWEST_FRAMES = 3  # the first and the last are not scored

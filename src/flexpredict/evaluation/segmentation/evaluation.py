@@ -1,0 +1,139 @@
+"""Segmentation: heads fitted on patches of training images, measured on every labeled pixel of test images."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexpredict.data.sources.image_source import evenly_spaced
+from flexpredict.errors import UserError
+from flexpredict.evaluation.dense.encoded_sizes import EncodedSize, check_encoder
+from flexpredict.evaluation.dense.patch_maps import PatchesWithMaps
+from flexpredict.evaluation.probing import fitting_device, unreadable_warning
+from flexpredict.evaluation.segmentation.heads import Heads, fit_heads
+from flexpredict.evaluation.segmentation.labels import Classes, MaskLabels
+from flexpredict.evaluation.segmentation.layouts import MaskedImages
+from flexpredict.evaluation.segmentation.patch_labels import sample_patches
+from flexpredict.evaluation.segmentation.pictures import side_by_side
+from flexpredict.evaluation.segmentation.scores import Confusion, winners
+from flexpredict.evaluation.segmentation.survey import settle_classes, survey_masks, survey_warnings
+from flexpredict.evaluation.segmentation.tables import SegmentationResult
+from flexpredict.features.workspace import Workspace
+from flexpredict.settings.dense import DenseHead
+from flexpredict.settings.extraction import Extraction
+
+_FEWEST = 5  # training images: a fifth is held out
+
+
+def measure_segmentation(
+    space: Workspace,
+    train: MaskedImages,
+    test: MaskedImages,
+    labels: MaskLabels,
+    size: EncodedSize,
+    how: Extraction,
+    head: DenseHead,
+    pictures: int = 0,
+) -> tuple[SegmentationResult, dict[str, NDArray[np.uint8]]]:
+    """mIoU, IoU of each class and pixel accuracy; and pictures of some test images, by name.
+
+    Everything that could fail later is refused first: all masks are read once before the encoder is.
+    """
+    encoder, console = space.encoder, space.console
+    if len(train) < _FEWEST:
+        raise UserError(f"{train.name} has {len(train)} image(s), but at least {_FEWEST} are needed to fit on.")
+    encoder.check_layers(how.layers)
+    surveys = survey_masks(train, "train", console), survey_masks(test, "test", console)
+    classes = settle_classes(*surveys, labels)
+    warnings = survey_warnings(*surveys, classes, size, encoder)
+    encoder = encoder.to(space.fabric.device).eval()
+    check_encoder(encoder, size.of(surveys[0].sizes[0]), "use another image_size")
+
+    known, asked = (
+        PatchesWithMaps(images, encoder, size, how, space.fabric.device, console) for images in (train, test)
+    )
+    patches = sample_patches(known, classes, len(train), head.patches, head.seed, fitting_device(space.fabric))
+    heads = fit_heads(patches, classes, head)
+    confusions, drawn = _measure(asked, heads, classes, pictures)
+
+    protocol: dict[str, Any] = {
+        "encoder": encoder.name,
+        "fingerprint": encoder.fingerprint(),
+        "layers": how.layers,
+        "image_size": str(size),
+        "precision": how.precision,
+        "settings": _settings(how, head, size),
+        "train": known.counts(),
+        "test": asked.counts(),
+        "classes": len(classes),
+        "patches": len(patches.labels),
+        "target_of_a_patch": "the class of most of its labeled pixels",
+        "l2": heads.probe.l2,
+        "chosen_on": "patches of held-out training images" if head.l2 is None else "given",
+        "neighbors": head.neighbors,
+        "measured_on": "all labeled pixels of the test images; scores of patches are up-sampled bilinearly",
+        "seed": head.seed,
+    }
+    warnings += [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
+    numbers = {
+        f"{name} {what}": 100 * value
+        for name, confusion in confusions.items()
+        for what, value in (("mIoU", confusion.mean_iou()), ("pixel accuracy", confusion.accuracy()))
+    }
+    candidates = [{"l2": l2, "accuracy": accuracy} for l2, accuracy in heads.probe.candidates.items()]
+    details = {"classes": _by_class(confusions, classes), "candidates": candidates}
+    return SegmentationResult(
+        "segmentation",
+        encoder.what,
+        test.name,
+        numbers,
+        protocol,
+        details,
+        title="IoU of all labeled test pixels, frozen encoder (%)",
+        warnings=warnings,
+    ), drawn
+
+
+def _measure(
+    asked: PatchesWithMaps[np.uint8], heads: Heads, classes: Classes, pictures: int
+) -> tuple[dict[str, Confusion], dict[str, NDArray[np.uint8]]]:
+    confusions = {name: Confusion(len(classes)) for name in heads.by_name}
+    shown = set(evenly_spaced(len(asked.images), pictures)) if pictures else set()
+    drawn = {}
+    for batch in asked:
+        shape = batch.features.shape[:-1]
+        flat = batch.features.flatten(0, 2)
+        scores = {name: head(flat).unflatten(0, shape) for name, head in heads.by_name.items()}
+        for row, (mask, index) in enumerate(zip(batch.maps, batch.indices, strict=True)):
+            truth = classes.of_mask(mask)
+            predicted = {name: winners(some[row], (mask.shape[0], mask.shape[1])) for name, some in scores.items()}
+            for name, confusion in confusions.items():
+                confusion.add(truth, predicted[name])
+            if index in shown:
+                image = asked.images.source.encoded(index), asked.images.source.describe(index)
+                drawn[image[1]] = side_by_side(*image, truth, predicted["linear"], classes)
+    return confusions, drawn
+
+
+def _by_class(confusions: dict[str, Confusion], classes: Classes) -> dict[str, Any]:
+    """For each class its share of the test pixels, and its IoU by each head (None if neither there nor predicted)."""
+    shares = next(iter(confusions.values())).shares()
+    ious = {name: confusion.iou() for name, confusion in confusions.items()}
+    return {
+        name: {
+            "pixels": float(shares[number]),
+            "IoU": {head: None if np.isnan(iou[number]) else float(iou[number]) for head, iou in ious.items()},
+        }
+        for number, name in enumerate(classes.names)
+    }
+
+
+def _settings(how: Extraction, head: DenseHead, size: EncodedSize) -> str:
+    """Settings other than the defaults, in words."""
+    unusual = {
+        f"last {how.layers} layers": how.layers != 1,
+        str(size): not size.is_usual,
+        f"{head.patches} patches": head.patches != DenseHead.patches,
+        f"l2 {head.l2}": head.l2 is not None,
+    }
+    return ", ".join(words for words, said in unusual.items() if said)
