@@ -213,7 +213,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="scenes:10000,size=64", help="labelled images")
     parser.add_argument("--test", default=None, help="images to test on (default: a tenth is held out)")
-    parser.add_argument("--config", default="configs/laptop.yaml", help="our recipe")
+    parser.add_argument("--config", default="laptop", help="our recipe")
     parser.add_argument("--image_size", default=None, help="instead of the recipe's")
     parser.add_argument("--patch_size", type=int, default=None, help="instead of the recipe's")
     parser.add_argument("--minutes", type=float, default=20.0, help="of each run")

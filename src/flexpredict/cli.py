@@ -25,6 +25,8 @@ Face hub; `scenes` are built in. Encoders are run folders, checkpoints of
 I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
 
 `flexpredict COMMAND --help` explains a command and all its options.
+`flexpredict completion bash|zsh|fish` prints what completes them in your shell:
+eval "$(flexpredict completion bash)" in ~/.bashrc.
 """
 _INTERRUPTED = 130
 
@@ -56,6 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    if words[0] == "completion":
+        from flexpredict.commands.completion import completion_script
+
+        print(completion_script("".join(words[1:2]), COMMANDS), end="")
+        return 0
     family = {name: command for name, command in COMMANDS.items() if name.split()[0] == words[0] != name}
     if family and words[1:2] in ([], ["-h"], ["--help"]):
         print(_list_of_commands(family), end="")

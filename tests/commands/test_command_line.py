@@ -7,9 +7,9 @@ import yaml
 from PIL import Image
 
 from flexpredict.cli import main
-from flexpredict.training.recipe_parser import make_recipe
+from flexpredict.errors import UserError
+from flexpredict.training.recipe_parser import make_recipe, recipe_file
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = [
     "--model_options",
     '{"embed_dim": 24, "depth": 2, "num_heads": 2}',
@@ -100,8 +100,8 @@ def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("name", ["laptop", "vit_b16", "vit_l16", "vit_h14", "vit_h16"])
 def test_recipes_that_come_along_are_valid_and_can_be_overridden(name: str) -> None:
-    recipe = make_recipe({"positions": {"noise_std": 0.5}}, CONFIGS / f"{name}.yaml")
-    written = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    recipe = make_recipe({"positions": {"noise_std": 0.5}}, name)
+    written = yaml.safe_load(recipe_file(name).read_text())
     assert recipe.positions.noise_std == 0.5
     assert recipe.epochs == written["epochs"] and recipe.optimizer.lr == written.get("optimizer", {}).get("lr")
 
@@ -133,3 +133,11 @@ def test_sizes_follow_the_pictures_when_nobody_says_otherwise(
     assert main(["pretrain", "--data", str(folder), "--out", str(tmp_path / "run"), "--epochs", "1", *options]) == 0
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["image_size"] == "64x64" and config["patch_size"] == 8 and config["batch_size"] == 8
+
+
+def test_recipes_that_come_along_are_found_by_name_and_others_by_path(tmp_path: Path) -> None:
+    mine = tmp_path / "vit_b16"
+    mine.write_text("epochs: 3")
+    assert recipe_file("vit_b16").name == "vit_b16.yaml" and recipe_file(mine) == mine
+    with pytest.raises(UserError, match=r"no recipe file vit_b61\. Did you mean 'vit_b16'.*: laptop, vit_b16,"):
+        recipe_file("vit_b61")

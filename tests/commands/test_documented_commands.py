@@ -10,7 +10,12 @@ import pytest
 from flexpredict.commands.table import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("configs/*.yaml")]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("src/flexpredict/recipes/*.yaml"),
+]
 
 
 def command_lines(text: str) -> Iterator[str]:

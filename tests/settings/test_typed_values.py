@@ -105,6 +105,7 @@ def test_a_function_gets_what_was_given_and_nothing_else() -> None:
         ({"sizes": ("1", 2)}, {"sizes": [1, 2]}),
         ({"sizes": None, "name": None}, {"sizes": None, "name": None}),
         ({"free": {"a": [1, "b"]}}, {"free": {"a": [1, "b"]}}),
+        ({"seed": 10**400}, {"seed": 10**400}),
     ],
 )
 def test_values_get_their_types(values: dict[str, Any], typed: dict[str, Any]) -> None:
@@ -120,7 +121,6 @@ def test_values_get_their_types(values: dict[str, Any], typed: dict[str, Any]) -
         ({"pari": 3}, "There is no setting 'pari'. Did you mean 'inner.pair'?"),
         ({"seed": None}, "seed=None does not work: it takes a whole number."),
         ({"seed": "null"}, "seed=null does not work: it takes a whole number."),
-        ({"seed": 10**400}, "seed=1"),
         ({"sizes": [1, "x"]}, "sizes=x does not work: it takes one or more whole numbers."),
         ({"inner": [1]}, "inner=1 does not work: it takes a mapping such as {name: value}."),
         ({"inner": {"pair": [1]}}, "inner.pair=1 does not work: it takes two numbers."),
@@ -128,9 +128,6 @@ def test_values_get_their_types(values: dict[str, Any], typed: dict[str, Any]) -
     ],
 )
 def test_wrong_values_are_told_in_words(values: dict[str, Any], message: str) -> None:
-    if values == {"seed": 10**400}:
-        assert typed_values(Settings, values) == values
-        return
     with pytest.raises(UserError) as refused:
         typed_values(Settings, values)
     assert str(refused.value).startswith(message)

@@ -1,7 +1,6 @@
 """The paper's recipes against the released configuration: values at chosen epochs, written out by hand."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from flexpredict.settings.recipe import Recipe
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.recipe_parser import make_recipe
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 STEPS_AN_EPOCH = 10
 
 
@@ -25,7 +23,7 @@ def plan_of(recipe: Recipe) -> Plan:
 
 
 def published(name: str) -> Plan:
-    return plan_of(make_recipe({}, CONFIGS / f"{name}.yaml"))
+    return plan_of(make_recipe({}, name))
 
 
 def halfway(start: float, final: float) -> float:

@@ -20,9 +20,11 @@ class ExportResult(SimpleResult):
 
     Args:
         exported: the files, how they differ from the original, and how to load them.
+        pushed: the address of the model on the Hugging Face Hub, if it was uploaded.
     """
 
     exported: "Exported"
+    pushed: str | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -38,6 +40,7 @@ class ExportResult(SimpleResult):
             *made.notes,
             f"Largest difference to the original: {made.difference}",
             f"Load it: {made.load}",
+            *([f"Uploaded: {self.pushed}"] if self.pushed else []),
         ]
         return [("\n".join(lines), None)]
 
@@ -50,6 +53,7 @@ class ExportResult(SimpleResult):
             "load": made.load,
             "results": len(made.measured.results),
             "notes": list(made.notes),
+            "pushed": self.pushed,
         }
 
 
@@ -62,6 +66,8 @@ def export(
     results: str | Path | None = None,
     license: str | None = None,
     overwrite: bool = False,
+    push: str | None = None,
+    private: bool = False,
     which: Which = "target",
     heads: int | None = None,
     grid: str | None = None,
@@ -84,6 +90,8 @@ def export(
         results: folder of the JSON files of evaluations; results of this encoder go into the model card.
         license: license of the weights for the model card, such as apache-2.0.
         overwrite: replace an earlier export.
+        push: upload the export with its card to the Hugging Face Hub, as this model: USER/NAME.
+        private: the model on the Hub, if it is new, is visible to its owner only.
         which: encoder to take from a run or checkpoint that has two.
         heads: attention heads, if a checkpoint does not tell.
         grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
@@ -92,10 +100,14 @@ def export(
     size = one_image_size(image_size)
     from flexpredict.exports import check_place
     from flexpredict.exports import export as export_encoder
+    from flexpredict.exports.pushing import check_push
+    from flexpredict.exports.pushing import push as push_export
     from flexpredict.features.workspace import open_workspace
     from flexpredict.training.engine import launch_fabric
 
     check_place(format, Path(out), overwrite)
+    if push is not None:
+        check_push(push)
     space = open_workspace(encoder, launch_fabric("cpu", 1), which, heads, grid, partial)
     exported = export_encoder(
         space.encoder,
@@ -106,4 +118,5 @@ def export(
         license=license,
         overwrite=overwrite,
     )
-    return ExportResult(exported)
+    pushed = None if push is None else push_export(push, exported.out, exported.card, private=private)
+    return ExportResult(exported, pushed)

@@ -32,7 +32,7 @@ COMMANDS = {
         "pre-train an encoder",
         (
             "flexpredict pretrain FOLDER --out runs/mine",
-            "flexpredict pretrain imagenet/train --config configs/vit_b16.yaml",
+            "flexpredict pretrain imagenet/train --config vit_b16",
             "flexpredict pretrain FOLDER --minutes 30 --positions.noise_std 0.5",
             "flexpredict pretrain --out runs/mine --resume",
         ),

@@ -31,7 +31,8 @@ class AblationSettings(Recipe):
         nice: how much other processes come first, 0 to 19.
         out: folder for runs, tables and figures.
         chapter: folder for a page with the results, such as studies/table6.
-        config: a recipe file such as configs/vit_b16.yaml; settings that are given beside it override it.
+        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
+            are given beside it override it.
         dry_run: show the plan and how long it would take, and start nothing.
     """
 

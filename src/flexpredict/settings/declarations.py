@@ -87,7 +87,13 @@ def in_words(kind: Any) -> str:
 
 
 def _words(kind: Any) -> list[str]:
-    plain = {int: "a whole number", float: "a number", bool: "true or false", list[float]: "one or more numbers"}
+    plain = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        list[int]: "one or more whole numbers",
+        list[float]: "one or more numbers",
+    }
     if kind in plain:
         return [plain[kind]]
     if get_origin(kind) is Literal:

@@ -19,7 +19,8 @@ class RunSettings(Recipe):
 
     Args:
         out: the run folder to make.
-        config: a recipe file such as configs/vit_b16.yaml; settings that are given beside it override it.
+        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
+            are given beside it override it.
         resume: continue the interrupted run in `out`, with the recipe that it has.
         overwrite: replace the run in `out`.
     """

@@ -7,14 +7,16 @@ from typing import Any
 
 import yaml
 
-from flexpredict.errors import UserError, in_a_line
+from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values, with_dataclasses
+
+_SHIPPED = Path(__file__).parents[1] / "recipes"
 
 
 def make_recipe(values: Mapping[str, Any], config: str | Path | None = None) -> Recipe:
     """A recipe from Python values (nested dictionaries or dataclasses) over those of a YAML file."""
-    below = {} if config is None else checked_values(read_yaml(Path(config)), config)
+    below = {} if config is None else checked_values(read_yaml(recipe_file(config)), config)
     return Recipe(**with_dataclasses(Recipe, merge(below, typed_values(Recipe, values))))
 
 
@@ -41,10 +43,18 @@ def choose_length(recipe: Recipe, given: Collection[str]) -> Recipe:
     return recipe if "minutes" in given else dataclasses.replace(recipe, minutes=None)
 
 
+def recipe_file(config: str | Path) -> Path:
+    """The file of a recipe that is named by its path or, if it came with this package, by its name."""
+    shipped = {file.stem: file for file in sorted(_SHIPPED.glob("*.yaml"))}
+    path = Path(config) if Path(config).is_file() else shipped.get(str(config))
+    if path is None:
+        hint = did_you_mean(str(config), shipped)
+        raise UserError(f"There is no recipe file {config}.{hint} Recipes that come along: {', '.join(shipped)}.")
+    return path
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping from a file."""
-    if not path.is_file():
-        raise UserError(f"There is no recipe file {path}. The recipes that come along are in configs/.")
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

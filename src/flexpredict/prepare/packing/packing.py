@@ -90,7 +90,8 @@ def pack_images(
     packer, batches = Packer(source, size, quality), batches_of(images, images_per_shard, shards.keys())
     remedy = "Then run the same again: finished shards are kept."
     packed = WorkerResults(Computed(packer), batches, workers, remedy)
-    with Counting(console, "packing", "images", length, done=tally.images) as progress:
+    counting = Counting(console, "packing", "images", length, done=tally.images)
+    with counting as progress, packed.deaths_explained():
         tally.add(len(problems), problems)
         counted = _counted(packed, tally, progress)
         try:
