@@ -13,6 +13,7 @@ from jsonargparse import ArgumentParser
 
 from flexpredict.evaluation.clevr import evaluate_clevr
 from flexpredict.evaluation.davis import evaluate_davis
+from flexpredict.evaluation.depth import evaluate_depth
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import probe
@@ -20,12 +21,12 @@ from flexpredict.evaluation.segmentation import evaluate_segmentation
 from flexpredict.evaluation.transfer import transfer
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
-from flexpredict.settings.dense import DenseHead
+from flexpredict.settings.dense import DepthMeasuring, Segmenting
 from flexpredict.settings.extraction import Extraction
 from flexpredict.settings.finetuning import Finetuning
 from flexpredict.settings.probing import Probing
 
-DENSE = (evaluate_segmentation,)
+DENSE = (evaluate_segmentation, evaluate_depth)
 FUNCTIONS = (probe, transfer, evaluate_clevr, evaluate_davis, evaluate_location, finetune, embed, similar, *DENSE)
 FROZEN = (probe, transfer, evaluate_clevr, evaluate_location, embed, similar)  # these use frozen features
 SHARED = ("which", "heads", "grid", "partial", "accelerator")
@@ -90,9 +91,12 @@ def test_defaults_are_those_of_the_settings(settings: type, renamed: dict[str, s
         assert (parameter.default or None) == (field.default or None), field.name
 
 
-def test_defaults_of_the_dense_head_are_those_of_its_settings() -> None:
-    for field in fields(DenseHead):
-        assert inspect.signature(evaluate_segmentation).parameters[field.name].default == field.default, field.name
+@pytest.mark.parametrize(
+    ("function", "settings"), [(evaluate_segmentation, Segmenting), (evaluate_depth, DepthMeasuring)]
+)
+def test_defaults_of_dense_tasks_are_those_of_their_settings(function: Callable[..., Any], settings: type) -> None:
+    for field in fields(settings):
+        assert inspect.signature(function).parameters[field.name].default == field.default, field.name
 
 
 def test_the_settings_of_fine_tuning_are_arguments_of_one_type_with_their_defaults_in_one_place() -> None:

@@ -12,6 +12,7 @@ from flexpredict.api.reporting import report
 from flexpredict.api.run import Run
 from flexpredict.evaluation.clevr import evaluate_clevr
 from flexpredict.evaluation.davis import evaluate_davis
+from flexpredict.evaluation.depth import evaluate_depth
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import probe
@@ -30,6 +31,7 @@ __all__ = [
     "embed",
     "evaluate_clevr",
     "evaluate_davis",
+    "evaluate_depth",
     "evaluate_location",
     "evaluate_segmentation",
     "export",

@@ -6,6 +6,7 @@ _Groups = dict[str, tuple[str, ...]]
 _ENCODER: _Groups = {"encoder": ("which", "heads", "grid", "partial")}
 _FEATURES: _Groups = {"features": ("layers", "pooling", "image_size", "batch_size", "precision")}
 _DENSE_FEATURES: _Groups = {"features": ("layers", "image_size", "batch_size", "precision")}
+_DENSE_RESULTS: _Groups = {"hardware": ("accelerator", "workers"), "results": ("out", "table", "pictures")}
 _LABELS: _Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
 _MACHINE: _Groups = {"hardware": ("accelerator", "devices", "workers")}
 _RESULTS: _Groups = {"results": ("out", "table")}
@@ -128,9 +129,17 @@ COMMANDS = {
             "head": ("patches", "neighbors", "l2", "seed"),
             **_DENSE_FEATURES,
             **_ENCODER,
-            "hardware": ("accelerator", "workers"),
-            "results": ("out", "table", "pictures"),
+            **_DENSE_RESULTS,
         },
+    ),
+    "evaluate depth": Command(
+        "evaluate_depth",
+        "the depth of every pixel",
+        (
+            "flexpredict evaluate depth RUN --train A,depth=B --test C,depth=D",
+            "flexpredict evaluate depth RUN --train scenes:1000 --test scenes:200",
+        ),
+        groups={"depth maps": ("scale", "max_depth"), **_DENSE_FEATURES, **_ENCODER, **_DENSE_RESULTS},
     ),
     "embed": Command(
         "embed",

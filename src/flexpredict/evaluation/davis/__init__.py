@@ -59,17 +59,15 @@ def evaluate_davis(
     from flexpredict.evaluation.davis.propagation import Propagation
     from flexpredict.evaluation.davis.scoring import score_masks
     from flexpredict.evaluation.davis.segmentation import segment_videos
+    from flexpredict.evaluation.dense.protocol import launch_one
     from flexpredict.evaluation.result_files import ResultPlaces
     from flexpredict.features.workspace import open_console, open_workspace
-    from flexpredict.training.engine import launch_fabric
 
     how = Propagation(queue, radius, top_k, temperature)
     places = ResultPlaces(None, table)
     if encoder is None and score_only is None:
         raise UserError("There is nothing to evaluate. Give an encoder, or masks of another method as score_only.")
-    fabric = launch_fabric(accelerator, 1)
-    if fabric.world_size > 1:
-        raise UserError("DAVIS is evaluated by one process. Start it without torchrun.")
+    fabric = launch_one(accelerator, "DAVIS")
     if score_only is not None:
         console = open_console(fabric)
         result = score_masks(Path(score_only), str(data), Path(out), split=split, year=year, console=console)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
@@ -19,7 +20,7 @@ from flexpredict.features.encoding import encode_patches, require_finite
 from flexpredict.features.extraction import require_readable
 from flexpredict.progress import Counting
 from flexpredict.settings.extraction import Extraction
-from flexpredict.sizes import Size
+from flexpredict.sizes import Grid, Size
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +103,14 @@ class _Reading(Generic[Number]):
             pixels = torch.stack([image for image, _ in members])
             groups.append((pixels, [self.images.map(index) for index in indices], indices))
         return _Read(groups, skipped)
+
+
+def patch_of_pixels(size: Size, grid: Grid) -> NDArray[np.int64]:
+    """The number of the patch, row by row, that the middle of each pixel lies in: H W."""
+    rows, columns = (
+        (np.arange(pixels) * 2 + 1) * patches // (2 * pixels) for pixels, patches in zip(size, grid, strict=True)
+    )
+    return np.asarray(rows[:, None] * grid[1] + columns)
 
 
 def _whole(height: int, width: int) -> tuple[int, int, int, int]:

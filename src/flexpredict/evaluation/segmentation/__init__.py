@@ -65,23 +65,18 @@ def evaluate_segmentation(
     """
     from flexpredict.errors import UserError
     from flexpredict.evaluation.dense.encoded_sizes import EncodedSize
+    from flexpredict.evaluation.dense.protocol import launch_one, save
     from flexpredict.evaluation.result_files import ResultPlaces
     from flexpredict.evaluation.segmentation.evaluation import measure_segmentation
     from flexpredict.evaluation.segmentation.layouts import open_masked_images
-    from flexpredict.evaluation.segmentation.pictures import write_pictures
     from flexpredict.features.workspace import open_workspace
-    from flexpredict.settings.dense import DenseHead
+    from flexpredict.settings.dense import Segmenting
     from flexpredict.settings.extraction import Extraction
-    from flexpredict.training.engine import launch_fabric
 
     how = Extraction(layers, None, None, batch_size, precision, workers)
-    head = DenseHead(patches, neighbors, l2, seed)
+    head = Segmenting(patches, neighbors, l2, seed, pictures)
     places = ResultPlaces(out, table)
-    if pictures < 0:
-        raise UserError(f"pictures={pictures} is negative. Use 0 for none.")
-    fabric = launch_fabric(accelerator, 1)
-    if fabric.world_size > 1:
-        raise UserError("Segmentation is evaluated by one process. Start it without torchrun.")
+    fabric = launch_one(accelerator, "Segmentation")
     known, labels = open_masked_images(str(train), "train")
     asked, others = open_masked_images(str(test), "test")
     labels = labels.changed(classes, void)
@@ -91,11 +86,6 @@ def evaluate_segmentation(
         )
     space = open_workspace(encoder, fabric, which, heads, grid, partial)
     size = EncodedSize(image_size, space.encoder)
-    shown = 0 if out is None else pictures
-    result, drawn = measure_segmentation(space, known, asked, labels, size, how, head, shown)
-    places.save([result], fabric)
-    if drawn:
-        folder = result.files[0].with_suffix("")
-        write_pictures(drawn, folder)
-        result.files.append(folder)
+    result, drawn = measure_segmentation(space, known, asked, labels, size, how, head)
+    save(places, result, drawn, fabric)
     return result

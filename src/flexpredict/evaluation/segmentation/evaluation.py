@@ -6,23 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexpredict.data.sources.image_source import evenly_spaced
-from flexpredict.errors import UserError
 from flexpredict.evaluation.dense.encoded_sizes import EncodedSize, check_encoder
 from flexpredict.evaluation.dense.patch_maps import PatchesWithMaps
+from flexpredict.evaluation.dense.protocol import describe_features, require_enough
 from flexpredict.evaluation.probing import fitting_device, unreadable_warning
 from flexpredict.evaluation.segmentation.heads import Heads, fit_heads
 from flexpredict.evaluation.segmentation.labels import Classes, MaskLabels
 from flexpredict.evaluation.segmentation.layouts import MaskedImages
 from flexpredict.evaluation.segmentation.patch_labels import sample_patches
-from flexpredict.evaluation.segmentation.pictures import side_by_side
+from flexpredict.evaluation.segmentation.pictures import draw_classes
 from flexpredict.evaluation.segmentation.scores import Confusion, winners
 from flexpredict.evaluation.segmentation.survey import settle_classes, survey_masks, survey_warnings
 from flexpredict.evaluation.segmentation.tables import SegmentationResult
 from flexpredict.features.workspace import Workspace
-from flexpredict.settings.dense import DenseHead
+from flexpredict.settings.dense import Segmenting
 from flexpredict.settings.extraction import Extraction
-
-_FEWEST = 5  # training images: a fifth is held out
 
 
 def measure_segmentation(
@@ -32,16 +30,14 @@ def measure_segmentation(
     labels: MaskLabels,
     size: EncodedSize,
     how: Extraction,
-    head: DenseHead,
-    pictures: int = 0,
+    head: Segmenting,
 ) -> tuple[SegmentationResult, dict[str, NDArray[np.uint8]]]:
     """mIoU, IoU of each class and pixel accuracy; and pictures of some test images, by name.
 
     Everything that could fail later is refused first: all masks are read once before the encoder is.
     """
     encoder, console = space.encoder, space.console
-    if len(train) < _FEWEST:
-        raise UserError(f"{train.name} has {len(train)} image(s), but at least {_FEWEST} are needed to fit on.")
+    require_enough(train)
     encoder.check_layers(how.layers)
     surveys = survey_masks(train, "train", console), survey_masks(test, "test", console)
     classes = settle_classes(*surveys, labels)
@@ -54,15 +50,14 @@ def measure_segmentation(
     )
     patches = sample_patches(known, classes, len(train), head.patches, head.seed, fitting_device(space.fabric))
     heads = fit_heads(patches, classes, head)
-    confusions, drawn = _measure(asked, heads, classes, pictures)
+    confusions, drawn = _measure(asked, heads, classes, head.pictures)
 
+    unusual = {
+        f"{head.patches} patches": head.patches != Segmenting.patches,
+        f"l2 {head.l2}": head.l2 is not None,
+    }
     protocol: dict[str, Any] = {
-        "encoder": encoder.name,
-        "fingerprint": encoder.fingerprint(),
-        "layers": how.layers,
-        "image_size": str(size),
-        "precision": how.precision,
-        "settings": _settings(how, head, size),
+        **describe_features(encoder, how, size, unusual),
         "train": known.counts(),
         "test": asked.counts(),
         "classes": len(classes),
@@ -111,7 +106,7 @@ def _measure(
                 confusion.add(truth, predicted[name])
             if index in shown:
                 image = asked.images.source.encoded(index), asked.images.source.describe(index)
-                drawn[image[1]] = side_by_side(*image, truth, predicted["linear"], classes)
+                drawn[image[1]] = draw_classes(*image, truth, predicted["linear"], classes)
     return confusions, drawn
 
 
@@ -126,14 +121,3 @@ def _by_class(confusions: dict[str, Confusion], classes: Classes) -> dict[str, A
         }
         for number, name in enumerate(classes.names)
     }
-
-
-def _settings(how: Extraction, head: DenseHead, size: EncodedSize) -> str:
-    """Settings other than the defaults, in words."""
-    unusual = {
-        f"last {how.layers} layers": how.layers != 1,
-        str(size): not size.is_usual,
-        f"{head.patches} patches": head.patches != DenseHead.patches,
-        f"l2 {head.l2}": head.l2 is not None,
-    }
-    return ", ".join(words for words, said in unusual.items() if said)

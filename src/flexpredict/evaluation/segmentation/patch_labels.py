@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flexpredict.evaluation.dense.patch_maps import PatchMaps
+from flexpredict.evaluation.dense.patch_maps import PatchMaps, patch_of_pixels
 from flexpredict.evaluation.index_masks import VOID
 from flexpredict.evaluation.segmentation.labels import Classes
 from flexpredict.randomness import permutation, stream_key
@@ -55,12 +55,8 @@ def sample_patches(
 
 def majority(mask: NDArray[np.uint8], grid: Grid, classes: int) -> NDArray[np.uint8]:
     """The class of most labeled pixels of each patch; VOID where none is labeled. mask: H W -> h w."""
-    rows, columns = (
-        (np.arange(pixels) * 2 + 1) * patches // (2 * pixels)  # the patch of the middle of each pixel
-        for pixels, patches in zip(mask.shape, grid, strict=True)
-    )
     labeled = mask != VOID
-    cells = (rows[:, None] * grid[1] + columns)[labeled] * classes + mask[labeled]
+    cells = patch_of_pixels((mask.shape[0], mask.shape[1]), grid)[labeled] * classes + mask[labeled]
     counts = np.bincount(cells, minlength=grid[0] * grid[1] * classes).reshape(*grid, classes)
     winners: NDArray[np.uint8] = counts.argmax(axis=2).astype(np.uint8)
     winners[counts.sum(axis=2) == 0] = VOID
