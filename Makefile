@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench install clean
+.PHONY: demo test lint docs wheel bench install clean
 
 demo: install
 	$(BIN)/flexpredict demo
@@ -15,6 +15,17 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation as a site, in docs/_build.
+docs: install
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
+
+# Wheel and sdist in dist/, tried out in an environment of their own.
+wheel: install
+	rm -rf dist
+	$(BIN)/python -m build -q
+	.ci/try-wheel dist/*.whl
 
 # Timings, as ratios against peers in the same run. Leave the machine alone meanwhile.
 bench: export THP_MEM_ALLOC_ENABLE = 1

@@ -23,8 +23,7 @@ from rich.table import Table
 from scipy import ndimage  # type: ignore[import-untyped]
 
 from flexpredict.data.scenes.scenes import draw_videos
-from flexpredict.evaluation.davis.contour_accuracy import contour_accuracy
-from flexpredict.evaluation.davis.region_similarity import region_similarity
+from flexpredict.evaluation.davis.scores import contour_accuracy, region_similarity
 
 _SIZE = (480, 854)
 _RADIUS = math.ceil(0.008 * math.hypot(*_SIZE))

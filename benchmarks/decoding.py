@@ -3,8 +3,8 @@
     python benchmarks/decoding.py                        # about a minute, of made-up photographs
     python benchmarks/decoding.py --photos FOLDER        # of JPEGs or PNGs of your own, brought to the same sizes
 
-Both go from a file to a normalised float32 batch: a random crop of 30 to 100 % of the area, resized to 224 x 224.
-Ours is what the loader does, and normalising, which training does on the device, is counted too. Theirs is the usual
+Both go from a file to a normalized float32 batch: a random crop of 30 to 100 % of the area, resized to 224 x 224.
+Ours is what the loader does, and normalizing, which training does on the device, is counted too. Theirs is the usual
 `Image.open(path).convert("RGB")`, RandomResizedCrop, ToTensor, Normalize. Files are in the page cache. "Packed" are
 the 500 x 375 files shrunk by `upright` to a shorter side of 256, and written as JPEG of quality 90.
 
@@ -188,7 +188,7 @@ def made_up(number: int, height: int = 750, width: int = 1000) -> Image.Image:
         rows, columns = 3 * 2**octave // 4, 2**octave
         key = torch.tensor(stream_key(number, "clouds", octave))
         noise = normal(key, 3 * rows * columns).view(1, 3, rows, columns)
-        noise = noise.mean(dim=1, keepdim=True) * 1.5 + 0.4 * noise  # Colours of a photograph mostly change together.
+        noise = noise.mean(dim=1, keepdim=True) * 1.5 + 0.4 * noise  # Colors of a photograph mostly change together.
         pixels += F.interpolate(noise, size=(height, width), mode="bicubic") * 100 / 2 ** (0.6 * octave)
     return Image.fromarray(pixels[0].permute(1, 2, 0).clamp(0, 255).byte().numpy())
 

@@ -5,7 +5,7 @@
 
 The gain comes from the correlation of the features, so it depends on how fast the eigenvalues of their covariance
 fall: like k^-spectrum here. Random convolutional features of photographs measure 1.5; with 0, white features, there
-is little to gain. scikit-learn is given features that are standardised already, and the gradient that the probe
+is little to gain. scikit-learn is given features that are standardized already, and the gradient that the probe
 ended on as its tolerance; the objectives in the table, computed in float64, say whether both got equally far.
 """
 
@@ -29,7 +29,7 @@ class Fit:
     solver: str
     seconds: float
     iterations: int
-    weight: Tensor  # D C, acts on standardised features
+    weight: Tensor  # D C, acts on standardized features
     bias: Tensor  # C
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     rows, classes, l2 = arguments.rows, arguments.classes, arguments.l2
 
     features, labels = make_features(rows + rows // 5, arguments.dims, classes, arguments.spectrum)
-    standardised = (features - features[:rows].mean(dim=0)) / features[:rows].std(dim=0, correction=0)
+    standardized = (features - features[:rows].mean(dim=0)) / features[:rows].std(dim=0, correction=0)
 
     start = time.perf_counter()
     classifier = fit_logistic(features[:rows], labels[:rows], l2=l2, classes=classes)
@@ -53,7 +53,7 @@ def main() -> None:
 
     reference = LogisticRegression(C=1 / (l2 * rows), tol=classifier.gradient, max_iter=2000)
     start = time.perf_counter()
-    reference.fit(standardised[:rows].numpy(), labels[:rows].numpy())
+    reference.fit(standardized[:rows].numpy(), labels[:rows].numpy())
     seconds = time.perf_counter() - start
     weight, bias = torch.from_numpy(reference.coef_).T, torch.from_numpy(reference.intercept_)
     theirs = Fit("scikit-learn lbfgs", seconds, int(reference.n_iter_[0]), weight, bias)
@@ -65,12 +65,12 @@ def main() -> None:
     for heading in ("solver", "seconds", "iterations", "objective", "test accuracy"):
         table.add_column(heading, justify="left" if heading == "solver" else "right")
     for fit in (ours, theirs):
-        accuracy = accuracy_of(fit, standardised[rows:], labels[rows:])
+        accuracy = accuracy_of(fit, standardized[rows:], labels[rows:])
         table.add_row(
             fit.solver,
             f"{fit.seconds:.2f}",
             str(fit.iterations),
-            f"{objective_of(fit, standardised[:rows], labels[:rows], l2):.7f}",
+            f"{objective_of(fit, standardized[:rows], labels[:rows], l2):.7f}",
             f"{accuracy:.2%}",
         )
     console = Console()

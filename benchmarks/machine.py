@@ -39,7 +39,7 @@ def take_turns(contenders: Mapping[str, Contender], rounds: int) -> dict[str, li
     """Seconds of each contender in rounds 1, 2, ... after an untimed round 0.
 
     All take their turn in every round, so that whatever else the machine does meets all of them; each round begins
-    with another one, so that none always comes after the same neighbour.
+    with another one, so that none always comes after the same neighbor.
     """
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}

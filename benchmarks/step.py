@@ -9,11 +9,12 @@ draws its own; all start from the same weights, and before anything is timed the
 gradient of the first weight, through which all the rest is seen.
 
 The last column is useful work over time, as a share of what large square products reach on this machine. Useful are
-the matrix products that the result depends on, for the tokens that a contender was given (see flops.py).
+the matrix products that the result depends on, for the tokens that a contender was given (see flexpredict/costs).
 """
 
 import argparse
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flops import step_flops
 from machine import (
     Contender,
     SquareProducts,
@@ -36,9 +36,11 @@ from rich.table import Table
 from straightforward import Straightforward
 from torch import Tensor
 
+from flexpredict.costs.flops import flops_by_part
+from flexpredict.costs.passes import Tokens, passes_of
 from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.settings.masking import Masking
@@ -140,7 +142,8 @@ def measure(setting: Setting, console: Console, products: SquareProducts) -> dic
         peers[LIGHTLY] = lightly
     refuse_unequal(ours, peers, masks[0])
 
-    contenders: dict[str, Contender] = {OURS: ours, STOCHASTIC: Ours(build_model(setting, "stochastic"), images)}
+    counted = {False: model, True: build_model(setting, "stochastic")}
+    contenders: dict[str, Contender] = {OURS: ours, STOCHASTIC: Ours(counted[True], images)}
     console.print(f"{setting.title}: {setting.rounds} rounds of {len(contenders) + len(peers)} contenders ...")
     seconds = take_turns({**contenders, **peers, _PRODUCTS: products}, setting.rounds)
     speed = products.flops / statistics.median(seconds.pop(_PRODUCTS))
@@ -153,7 +156,7 @@ def measure(setting: Setting, console: Console, products: SquareProducts) -> dic
     }
     for name, times in seconds.items():
         tokens = [lightly.tokens[number] for number in range(1, setting.rounds + 1)] if name == LIGHTLY else given
-        flops = [step_flops(model, setting.batch, seen, targets, name == STOCHASTIC) for seen, targets in tokens]
+        flops = [useful_flops(counted[name == STOCHASTIC], setting.batch, seen, targets) for seen, targets in tokens]
         result["contenders"][name] = {
             "seconds": times,
             "images_per_second": setting.batch / statistics.median(times),
@@ -210,6 +213,13 @@ def noise_keys(number: int, batch: int) -> Tensor:
 def tokens_of(masks: Masks) -> tuple[int, tuple[int, int]]:
     """Patches of a context; target blocks and patches of each."""
     return masks.context.shape[-1], (masks.targets.shape[-2], masks.targets.shape[-1])
+
+
+def useful_flops(model: IJEPA, images: int, context: int, targets: tuple[int, int]) -> int:
+    """One step on so many images, each with `context` visible patches and `targets`: blocks, and patches of each."""
+    patches = math.prod(model.context_encoder.grid)
+    passes = passes_of(model, Tokens(patches, context, 1, *targets))
+    return images * sum(flops_by_part(passes).values())
 
 
 def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:

@@ -3,7 +3,7 @@
     python benchmarks/stochastic_positions.py        # ViT-B/16 and ViT-Ti/4: about three minutes on two quiet cores
 
 The paper says: no overhead. One model takes both kinds of step in turns, on the same images and masks, with the noise
-on or off. Time is the median over rounds of the ratio of the two, with a 95 % confidence interval. A per cent is hard
+on or off. Time is the median over rounds of the ratio of the two, with a 95 % confidence interval. A percent is hard
 to see in that, so what StoP adds (drawing the noise, projecting it, the gradient of A) is also timed alone. Memory is
 what the forward pass keeps for the backward pass, counted to the byte.
 """

@@ -1,7 +1,7 @@
 """I-JEPA as one would write it down from the published algorithm: the peer that the step is measured against.
 
 Every block is computed whole, attention is softmax(q kᵀ) v, each target block gets its own copy of the context, and
-masks, optimiser and moving average go through Python loops. It takes its weights from a `flexpredict` model, and with
+masks, optimizer and moving average go through Python loops. It takes its weights from a `flexpredict` model, and with
 the same masks it computes the same loss.
 """
 

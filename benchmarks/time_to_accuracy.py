@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from flexpredict import pretraining
+from flexpredict.data.sources.derived import Part, named_part
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.parts import Part, named_part
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.files import write_text_atomically
@@ -150,7 +150,7 @@ def minutes_until(folder: RunFolder, step: int, batch: int) -> float:
 def measure(encoder: Encoder, train: ImageSource, test: ImageSource) -> tuple[float, float]:
     """Linear probe with all labels, and k-NN, in per cent."""
     frozen = ViTEncoder(encoder.eval(), "checkpoint", "target encoder")
-    numbers = run_probe(frozen, train, test, Extraction(), Probing(labels=(1.0,))).numbers
+    numbers = run_probe(frozen, train, test, Extraction(), Probing(labels=[1.0])).numbers
     return numbers[LINEAR], numbers[KNN]
 
 

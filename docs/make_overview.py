@@ -16,7 +16,7 @@ from flexpredict.settings.positions import noise_std_at_start
 SIZE, GRID, SCENES, GAP, CAPTION = 128, (8, 8), 7, 6, 26
 WIDTH = 768
 LEVELS = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 3.0)
-COLOURS = ((230, 97, 1), (94, 60, 153), (26, 133, 255), (212, 17, 89))
+COLORS = ((230, 97, 1), (94, 60, 153), (26, 133, 255), (212, 17, 89))
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def masked(image: np.ndarray, row: int) -> np.ndarray:
-    """The context as it is, targets in colours, the rest grey."""
+    """The context as it is, targets in colors, the rest gray."""
     masks = sample_masks(Masking(), GRID, key=5, batch=SCENES)
     side = SIZE // GRID[0]
     shown = np.full_like(image, 225)
@@ -49,9 +49,9 @@ def masked(image: np.ndarray, row: int) -> np.ndarray:
 
     for index in masks.context[row, 0].tolist():
         shown[patch(index)] = image[patch(index)]
-    for block, colour in zip(masks.targets[row, 0].tolist(), COLOURS, strict=True):
+    for block, color in zip(masks.targets[row, 0].tolist(), COLORS, strict=True):
         for index in block:
-            shown[patch(index)] = 0.45 * shown[patch(index)] + 0.55 * np.array(colour)
+            shown[patch(index)] = 0.45 * shown[patch(index)] + 0.55 * np.array(color)
     return shown
 
 

@@ -10,8 +10,9 @@ import webdataset
 from PIL import Image
 
 from flexpredict.data.augmentation import draw_crops
+from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import ImageSource
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.streams import ImageStream
 from flexpredict.randomness import sample_keys, uniform
 from flexpredict.settings.augmentation import PRESETS
 
@@ -58,12 +59,12 @@ def number_in(record: Record) -> int:
     return number_of(Image.open(io.BytesIO(record.encoded) if isinstance(record.encoded, bytes) else record.encoded))
 
 
-def write_shards(folder: Path, count: int, per_shard: int, labelled: bool = True) -> Path:
+def write_shards(folder: Path, count: int, per_shard: int, labeled: bool = True) -> Path:
     """Shards s-000.tar and following, by the webdataset library; the class of picture i is i % 3."""
     folder.mkdir(parents=True, exist_ok=True)
     for shard, first in enumerate(range(0, count, per_shard)):
         with webdataset.TarWriter(str(folder / f"s-{shard:03}.tar")) as writer:
             for number in range(first, min(first + per_shard, count)):
                 sample = {"__key__": f"{number:05}", "png": png(number)}
-                writer.write(sample | ({"cls": number % 3} if labelled else {}))
+                writer.write(sample | ({"cls": number % 3} if labeled else {}))
     return folder

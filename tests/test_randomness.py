@@ -79,7 +79,7 @@ def test_every_number_is_equally_likely_at_every_position_and_after_every_other(
     assert_uniform(seen[[a * count + b for a in range(count) for b in range(count) if a != b]])
 
 
-def test_neighbours_of_a_long_shuffled_range_have_nothing_to_do_with_each_other() -> None:
+def test_neighbors_of_a_long_shuffled_range_have_nothing_to_do_with_each_other() -> None:
     order = shuffled(5, 100_000, torch.arange(20_000)).double() / 100_000
     for lag in (1, 2, 316, 317):  # 317 columns: the rectangle that the numbers are cells of
         correlation = torch.corrcoef(torch.stack((order[:-lag], order[lag:])))[0, 1]

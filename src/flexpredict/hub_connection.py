@@ -2,8 +2,13 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from threading import Thread
+
+from flexpredict.errors import UserError, in_a_line
 
 _SECONDS = 5.0
 
@@ -38,3 +43,35 @@ def _answers(endpoint: str) -> bool:
     except Exception:  # of the library of requests that is in use, or because its offline mode is on already
         return False
     return True
+
+
+@contextmanager
+def fetching(name: str, remedy: str = "Check the name; the first time, the network is needed.") -> Iterator[None]:
+    """Within, the libraries below may download `name`; if the hub cannot be reached, they look in their cache only.
+
+    Whatever they raise becomes a `UserError`. remedy: what to try, in a sentence.
+    """
+    with errors_in_words(name, remedy, offline=not hub_is_reachable()):
+        yield
+
+
+@contextmanager
+def errors_in_words(name: str, remedy: str, offline: bool = False) -> Iterator[None]:
+    """Turn whatever the libraries raise while they load `name` into a `UserError`."""
+    try:
+        yield
+    except Exception as error:  # of many kinds
+        reason = in_a_line(error)
+        if offline and isinstance(error, OSError):
+            reason = (
+                "it was not downloaded before, and the Hugging Face hub cannot be reached (or HF_HUB_OFFLINE is set)."
+            )
+        raise UserError(f"{name} could not be loaded: {reason} {remedy}") from error
+
+
+def download(name: str) -> Path:
+    """The folder of a model on the hub: weights and what describes them, never code."""
+    from huggingface_hub import snapshot_download
+
+    with fetching(f"hf:{name}"):
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))

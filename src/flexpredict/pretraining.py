@@ -10,10 +10,10 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Column, Table
 
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
+from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError, printable
-from flexpredict.evaluation.online import online_probe
+from flexpredict.evaluation.knn import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.reports import write_report
@@ -81,7 +81,7 @@ def run(
     with TrainingProgress(console, plan.steps) as progress:
         outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
     if fabric.is_global_zero:
-        write_report(folder.path)
+        write_report([folder.path])
     if not outcome.finished:
         console.print(
             f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "

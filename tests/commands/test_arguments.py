@@ -70,13 +70,6 @@ def test_what_is_wrong_is_told(line: str, message: str) -> None:
     assert str(refused.value).startswith(message)
 
 
-def test_nested_dataclasses_are_made_for_functions_that_take_them() -> None:
-    from flexpredict import Augmentation
-
-    given = arguments("finetune run a b --augmentation.flip 0.5")
-    assert given["augmentation"] == Augmentation(flip=0.5)
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

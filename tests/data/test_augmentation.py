@@ -94,7 +94,7 @@ def test_aspect_is_relative_to_the_shape_of_the_output() -> None:
         ((64, 64), (64, 64), (0, 0, 64, 64)),
     ],
 )
-def test_without_augmentation_the_largest_centred_box_is_taken(
+def test_without_augmentation_the_largest_centered_box_is_taken(
     size: tuple[int, int], image_size: tuple[int, int], box: tuple[int, int, int, int]
 ) -> None:
     boxes = draw_crops(PRESETS["none"], keys(4)).boxes(same_size(*size, 4), image_size)

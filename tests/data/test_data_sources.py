@@ -14,8 +14,8 @@ from PIL import Image
 from flexpredict.data.augmentation import crop_arrays, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.folders import FolderSource
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.opening import ArraySource, open_images
+from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError
 from flexpredict.randomness import uniform
 from flexpredict.settings.augmentation import PRESETS, Augmentation

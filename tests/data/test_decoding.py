@@ -143,7 +143,7 @@ def test_broken_exif_does_not_make_an_image_unreadable(format: str, exif: bytes)
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_a_broken_colour_profile_does_not_make_an_image_unreadable(format: str) -> None:
+def test_a_broken_color_profile_does_not_make_an_image_unreadable(format: str) -> None:
     content = encode(picture(), format, icc_profile=b"no profile at all")
     assert np.array_equal(read(content, (40, 60)), np.asarray(plainly(encode(picture(), format))))
 
@@ -162,7 +162,7 @@ def test_a_broken_colour_profile_does_not_make_an_image_unreadable(format: str) 
         ("YCbCr", "TIFF"),
     ],
 )
-def test_colour_modes_come_out_as_pil_converts_them(mode: str, format: str) -> None:
+def test_color_modes_come_out_as_pil_converts_them(mode: str, format: str) -> None:
     content = encode(picture().convert(mode), format)
     assert np.array_equal(read(content, (40, 60)), np.asarray(plainly(content)))
     assert np.array_equal(np.asarray(upright(content, "it")), np.asarray(plainly(content)))
@@ -188,7 +188,7 @@ def test_a_palette_with_degrees_of_transparency_is_laid_on_white() -> None:
     assert np.abs(result[:, :8] - np.array([227, 127, 127])).max() <= 1
 
 
-def test_transparent_edges_do_not_take_on_the_hidden_colour() -> None:
+def test_transparent_edges_do_not_take_on_the_hidden_color() -> None:
     image = Image.new("RGBA", (64, 64), (0, 0, 0, 0))
     image.paste((255, 255, 255, 255), (0, 0, 31, 64))
     assert (read(encode(image), (16, 16)) == 255).all()
@@ -201,7 +201,7 @@ def test_sixteen_bit_grayscale_is_scaled_from_its_full_range(format: str) -> Non
     assert np.array_equal(result, np.repeat(np.round(ramp / 257)[..., None], 3, axis=2))
 
 
-def test_sixteen_bit_colour_keeps_its_upper_bits() -> None:
+def test_sixteen_bit_color_keeps_its_upper_bits() -> None:
     pixels = uniform(torch.tensor(5), 8 * 8 * 3).mul(65536).int().numpy().reshape(8, 8, 3)
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 16, 2, 0, 0, 0))
@@ -211,7 +211,7 @@ def test_sixteen_bit_colour_keeps_its_upper_bits() -> None:
 
 @pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF", "MPO"])
 def test_the_first_frame_of_an_animation_is_taken(format: str) -> None:
-    first, *others = (Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "lime"))
+    first, *others = (Image.new("RGB", (8, 8), color) for color in ("red", "blue", "lime"))
     content = encode(first, format, save_all=True, append_images=others)
     assert np.abs(read(content, (8, 8)) - (255, 0, 0)).max() <= 2
     assert image_facts(content, "it").frames == 3

@@ -165,10 +165,10 @@ def test_evaluation_shows_every_image_once_in_order_uncut_but_for_its_longer_sid
     batches = list(evaluation_batches(folder, (20, 20), 8, workers=workers))
     assert [len(batch.images) for batch in batches] == [8, 8, 5]
     assert torch.cat([batch.indices for batch in batches]).equal(torch.arange(21))
-    centre = arrays.images[:21, 2:22].permute(0, 3, 1, 2)
-    assert torch.equal(torch.cat([batch.images for batch in batches]), centre)
+    center = arrays.images[:21, 2:22].permute(0, 3, 1, 2)
+    assert torch.equal(torch.cat([batch.images for batch in batches]), center)
     part = list(evaluation_batches(folder, (20, 20), 8, first=5, last=15, workers=workers))
-    assert torch.equal(torch.cat([batch.images for batch in part]), centre[5:15])
+    assert torch.equal(torch.cat([batch.images for batch in part]), center[5:15])
 
 
 def test_evaluation_does_not_replace_an_unreadable_image_but_names_it(tmp_path: Path, folder: ImageSource) -> None:

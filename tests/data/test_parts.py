@@ -8,9 +8,9 @@ import torch
 from pictures import CLASSES, numbers_in, picture, write_shards
 
 from flexpredict.data.scenes.scenes import counts_and_distances, draw_scenes
-from flexpredict.data.sources.identity import identity
+from flexpredict.data.sources.derived import split_part
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.parts import split_part
+from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError
 
 
@@ -50,8 +50,8 @@ def test_parts_are_other_images_than_the_whole_to_runs_and_caches(folder: Path) 
 
 
 def test_images_without_labels_scenes_and_several_sources_have_parts_too(tmp_path: Path, folder: Path) -> None:
-    unlabelled = write_shards(tmp_path / "shards", 20, 20, labelled=False)
-    assert [len(open_source(f"{unlabelled},part={part}")) for part in ("0-0.2", "0.2-1")] == [4, 16]
+    unlabeled = write_shards(tmp_path / "shards", 20, 20, labeled=False)
+    assert [len(open_source(f"{unlabeled},part={part}")) for part in ("0-0.2", "0.2-1")] == [4, 16]
     scenes = open_source("scenes:40,size=16,part=0-0.5,seed=3")
     assert len(scenes) == 20 and np.array_equal(
         scenes.encoded(3),

@@ -36,7 +36,7 @@ def parts_of(scenes: Scenes) -> Objects:
 
 def directions(scenes: Scenes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Of every part from its object, in (-π, π] from HOME as the object is turned, and how far in its radii: B K."""
-    away = parts_of(scenes).centre - scenes.objects.centre
+    away = parts_of(scenes).center - scenes.objects.center
     angle = np.arctan2(away[..., 0], away[..., 1]) - scenes.objects.angle - HOME
     return -((np.pi - angle) % (2 * np.pi) - np.pi), np.hypot(*np.moveaxis(away, -1, 0)) / scenes.objects.radius
 
@@ -70,7 +70,7 @@ def test_parts_change_nothing_but_the_pixels_they_are_seen_at(where: float) -> N
     assert np.array_equal(plain.masks[bodies], batch.masks[bodies])
     scenes = worlds_of(len(INDICES), where).scenes
     # Parts are behind all objects, so where a glaring backdrop does not shine through, they cannot either.
-    glaring = replace(scenes.backdrops, colour=scenes.backdrops.colour + 1e6)
+    glaring = replace(scenes.backdrops, color=scenes.backdrops.color + 1e6)
     opaque = (drawn(replace(scenes, parts=None, backdrops=glaring))[0] == plain.images).all(axis=-1)
     assert opaque.sum() > 0.6 * bodies.sum()
     far = beyond_parts(scenes)
@@ -83,7 +83,7 @@ def beyond_parts(scenes: Scenes) -> NDArray[np.bool_]:
     """B 64 64: pixels too far from any part for it, or its shadow, to be seen there."""
     parts = parts_of(scenes)
     pixels = np.moveaxis(np.mgrid[:64, :64] + 0.5, 0, -1) / 64
-    distance = np.linalg.norm(pixels - parts.centre[:, :, None, None], axis=-1)
+    distance = np.linalg.norm(pixels - parts.center[:, :, None, None], axis=-1)
     beyond: NDArray[np.bool_] = distance > 1.01 * np.sqrt(2) * SPAN * parts.radius[..., None, None]
     return (beyond | ~scenes.present[..., None, None]).all(axis=1)
 
@@ -91,7 +91,7 @@ def beyond_parts(scenes: Scenes) -> NDArray[np.bool_]:
 def test_a_part_is_the_same_at_every_setting_of_the_dial_except_for_its_place() -> None:
     always, free = (parts_of(worlds_of(200, where).scenes) for where in (0.0, 1.0))
     for field in fields(Objects):
-        assert np.array_equal(getattr(always, field.name), getattr(free, field.name)) == (field.name != "centre")
+        assert np.array_equal(getattr(always, field.name), getattr(free, field.name)) == (field.name != "center")
 
 
 def test_the_kind_of_a_part_depends_on_the_kind_of_its_object_alone_and_tells_it() -> None:
@@ -159,7 +159,7 @@ def test_every_part_touches_its_object_and_most_of_it_can_be_seen() -> None:
     scenes = worlds_of(count, 1.0).scenes
     o = scenes.objects
     kind = np.broadcast_to(np.arange(count)[:, None] % len(CLASSES), o.kind.shape)
-    middle = replace(o, kind=kind, centre=np.full_like(o.centre, 0.5), radius=np.full_like(o.radius, radius))
+    middle = replace(o, kind=kind, center=np.full_like(o.center, 0.5), radius=np.full_like(o.radius, radius))
     dice = Dice(sample_keys(stream_key(0, "parts"), torch.arange(count)))
     alone = replace(
         scenes,
@@ -181,8 +181,8 @@ def test_parts_outside_the_image_leave_no_trace() -> None:
     tables, _ = distance_tables(256)
     borders = np.concatenate((tables[:, [0, -1]], tables[:, :, [0, -1]].swapaxes(1, 2)), axis=1)
     assert borders[len(CLASSES) :].max() < -SHADOW_WIDTH
-    for centre in ((-0.5, 0.5), (0.5, 1.5), (7.0, -7.0)):
-        outside = replace(scenes, parts=replace(parts, centre=np.broadcast_to(centre, parts.centre.shape)))
+    for center in ((-0.5, 0.5), (0.5, 1.5), (7.0, -7.0)):
+        outside = replace(scenes, parts=replace(parts, center=np.broadcast_to(center, parts.center.shape)))
         for with_parts, without in zip(drawn(outside), drawn(plain), strict=True):
             assert np.array_equal(with_parts, without)
 

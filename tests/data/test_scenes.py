@@ -79,7 +79,7 @@ def test_masks_agree_with_painting_each_pixel_from_the_shapes_formulas(where: fl
 
 def slow_masks(scenes: Scenes, size: tuple[int, int]) -> NDArray[np.uint8]:
     """Each pixel of each object by itself: first all parts, then all objects, from far to near."""
-    formulas = [normalised(shape) for shape in (*SHAPES.values(), *PARTS.values())]
+    formulas = [normalized(shape) for shape in (*SHAPES.values(), *PARTS.values())]
     height, width = size
     masks = np.zeros((len(scenes.present), height, width), np.uint8)
     for things in filter(None, (scenes.parts, scenes.objects)):
@@ -88,14 +88,14 @@ def slow_masks(scenes: Scenes, size: tuple[int, int]) -> NDArray[np.uint8]:
             for number, k in reversed(list(enumerate(present, start=1))):
                 cos, sin = np.cos(things.angle[b, k]), np.sin(things.angle[b, k])
                 rows, columns = np.mgrid[:height, :width] + 0.5
-                dy = (rows / min(size) - things.centre[b, k, 0]) / things.radius[b, k]
-                dx = (columns / min(size) - things.centre[b, k, 1]) / things.radius[b, k]
+                dy = (rows / min(size) - things.center[b, k, 0]) / things.radius[b, k]
+                dx = (columns / min(size) - things.center[b, k, 1]) / things.radius[b, k]
                 inside = formulas[things.kind[b, k]](cos * dx + sin * dy, cos * dy - sin * dx) > 0
                 masks[b][inside] = number
     return masks
 
 
-def normalised(shape):  # type: ignore[no-untyped-def]
+def normalized(shape):  # type: ignore[no-untyped-def]
     """A shape about its centroid and with the common area, by counting on a grid of another pitch."""
     axis = np.linspace(-SPAN, SPAN, 701)
     x, y = np.meshgrid(axis, axis)
@@ -113,27 +113,27 @@ def test_backdrops_agree_with_evaluating_their_features_pixel_by_pixel() -> None
     def of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         return numbers[:, None, None, None] if numbers.ndim == 1 else numbers[:, None, None]
 
-    expected = of(b.colour) + y * of(b.slopes[:, 0]) + x * of(b.slopes[:, 1])
+    expected = of(b.color) + y * of(b.slopes[:, 0]) + x * of(b.slopes[:, 1])
     for k in range(b.waves.shape[1]):
         down, across, phase = (of(b.waves[:, k, i]) for i in range(3))
-        expected = expected + np.cos(2 * np.pi * (down * y + across * x + phase)) * of(b.wave_colours[:, k])
+        expected = expected + np.cos(2 * np.pi * (down * y + across * x + phase)) * of(b.wave_colors[:, k])
     square = [np.cos(2 * np.pi * (of(b.checks[:, i]) * axis + of(b.checks[:, 2]))) for i, axis in ((0, y), (1, x))]
-    expected = expected + np.clip(4 * square[0], -1, 1) * np.clip(4 * square[1], -1, 1) * of(b.check_colour)
+    expected = expected + np.clip(4 * square[0], -1, 1) * np.clip(4 * square[1], -1, 1) * of(b.check_color)
     below = y - of(b.horizon)
     ground = np.clip(below * 40 + 0.5, 0, 1)
     bands = np.cos(2.5 / (np.maximum(below, 0) + 0.08))
-    expected = expected + ground * (of(b.ground_colour) + bands * of(b.band_colour))
+    expected = expected + ground * (of(b.ground_color) + bands * of(b.band_color))
     for k in range(b.spots.shape[1]):
         spot_y, spot_x, radius = (of(b.spots[:, k, i]) for i in range(3))
-        expected = expected + np.exp(-((y - spot_y) ** 2 + (x - spot_x) ** 2) / radius**2) * of(b.spot_colours[:, k])
+        expected = expected + np.exp(-((y - spot_y) ** 2 + (x - spot_x) ** 2) / radius**2) * of(b.spot_colors[:, k])
     np.testing.assert_allclose(paint_backdrops(b, size).transpose(0, 2, 3, 1), expected, atol=0.01)
 
 
-def test_a_feature_with_no_colour_is_not_there() -> None:
+def test_a_feature_with_no_color_is_not_there() -> None:
     b = worlds_of(5).scenes.backdrops
-    blank = {f.name: 0 * getattr(b, f.name) for f in fields(Backdrops) if "colour" in f.name or f.name == "slopes"}
-    painted = paint_backdrops(replace(b, **(blank | {"colour": b.colour})), SQUARE)
-    np.testing.assert_allclose(painted, np.broadcast_to(b.colour[:, :, None, None], painted.shape), atol=1e-3)
+    blank = {f.name: 0 * getattr(b, f.name) for f in fields(Backdrops) if "color" in f.name or f.name == "slopes"}
+    painted = paint_backdrops(replace(b, **(blank | {"color": b.color})), SQUARE)
+    np.testing.assert_allclose(painted, np.broadcast_to(b.color[:, :, None, None], painted.shape), atol=1e-3)
 
 
 def test_the_nearer_of_two_objects_at_one_place_hides_the_other() -> None:
@@ -142,7 +142,7 @@ def test_the_nearer_of_two_objects_at_one_place_hides_the_other() -> None:
     balls = replace(
         o,
         kind=np.zeros_like(o.kind),
-        centre=np.full_like(o.centre, 0.5),
+        center=np.full_like(o.center, 0.5),
         radius=np.full_like(o.radius, 0.2),
         angle=np.zeros_like(o.angle),
     )
@@ -150,9 +150,9 @@ def test_the_nearer_of_two_objects_at_one_place_hides_the_other() -> None:
     images, masks = drawn(plain, SQUARE)
     assert set(np.unique(masks)) == {0, 1}
     # The hidden one may change nothing but the soft edge and the shadow outside it.
-    other_colours = o.colours.copy()
-    other_colours[:, 1] = 255 - other_colours[:, 1]
-    changed, _ = drawn(replace(plain, objects=replace(balls, colours=other_colours)), SQUARE)
+    other_colors = o.colors.copy()
+    other_colors[:, 1] = 255 - other_colors[:, 1]
+    changed, _ = drawn(replace(plain, objects=replace(balls, colors=other_colors)), SQUARE)
     middle = np.hypot(*(np.mgrid[:64, :64] - 31.5)) < 0.74 * 0.2 * 64 - 1
     assert np.array_equal(images[:, middle], changed[:, middle])
 
@@ -163,17 +163,17 @@ def test_an_object_is_lit_on_the_side_of_the_lamp() -> None:
     ball = replace(
         o,
         kind=np.zeros_like(o.kind),
-        centre=np.full_like(o.centre, 0.5),
+        center=np.full_like(o.center, 0.5),
         radius=np.full_like(o.radius, 0.4),
         bevel=np.ones_like(o.bevel),
         pattern=np.broadcast_to([-1.0, 0, 0, 0], o.pattern.shape),
     )
     images, masks = drawn(replace(scenes, objects=ball, present=np.arange(6) < np.ones((64, 1))), SQUARE)
-    towards = np.einsum("bi,ihw->bhw", scenes.light, np.mgrid[:64, :64] - 31.5)
-    grey = images.mean(axis=-1)
+    toward = np.einsum("bi,ihw->bhw", scenes.light, np.mgrid[:64, :64] - 31.5)
+    gray = images.mean(axis=-1)
     for b in range(64):
         inside = masks[b] == 1
-        assert grey[b][inside & (towards[b] > 4)].mean() > 1.15 * grey[b][inside & (towards[b] < -4)].mean()
+        assert gray[b][inside & (toward[b] > 4)].mean() > 1.15 * gray[b][inside & (toward[b] < -4)].mean()
 
 
 def test_the_same_world_is_drawn_at_every_resolution() -> None:
@@ -247,9 +247,9 @@ def test_all_shapes_have_the_same_area_and_turn_about_their_middle() -> None:
     assert (deepest > 0.15).all()
 
 
-def test_colours_and_pixels_tell_little_of_the_class() -> None:
+def test_colors_and_pixels_tell_little_of_the_class() -> None:
     train, test = draw_scenes(np.arange(2000)), draw_scenes(np.arange(1000), split="test")
-    for features in (colour_statistics, coarse_pixels):
+    for features in (color_statistics, coarse_pixels):
         probe = make_pipeline(StandardScaler(), RidgeClassifier(alpha=100))
         probe.fit(features(train.images), train.classes)
         assert (
@@ -257,7 +257,7 @@ def test_colours_and_pixels_tell_little_of_the_class() -> None:
         )  # chance is 0.1; some patterns are darker than others
 
 
-def colour_statistics(images: NDArray[np.uint8]) -> NDArray[np.float64]:
+def color_statistics(images: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Histograms of the three channels, means and deviations, on every third pixel."""
     pixels = np.ascontiguousarray(images[:, ::3, ::3].reshape(len(images), -1, 3).transpose(0, 2, 1))
     levels = [np.count_nonzero(pixels >> 5 == level, axis=2) for level in range(8)]
@@ -277,13 +277,13 @@ def test_in_a_video_objects_keep_their_numbers_and_move_smoothly() -> None:
     for scene, place in np.argwhere(present):
         number = present[scene, : place + 1].sum()
         for frame, objects in enumerate(frames):
-            centre, radius = 64 * objects.centre[scene, place], 64 * objects.radius[scene, place]
-            labelled = video.masks[scene, frame] == number
-            assert np.all(np.hypot(rows - centre[0], columns - centre[1])[labelled] < 1.25 * radius + 1)
-            assert frame > 0 or labelled.any()
-    centres = np.stack([objects.centre for objects in frames])
-    assert np.abs(np.diff(centres, axis=0)).max() <= scene_worlds.SPEED + 1e-9
-    assert np.median(np.linalg.norm(centres[-1] - centres[0], axis=-1)) > 0.1
+            center, radius = 64 * objects.center[scene, place], 64 * objects.radius[scene, place]
+            labeled = video.masks[scene, frame] == number
+            assert np.all(np.hypot(rows - center[0], columns - center[1])[labeled] < 1.25 * radius + 1)
+            assert frame > 0 or labeled.any()
+    centers = np.stack([objects.center for objects in frames])
+    assert np.abs(np.diff(centers, axis=0)).max() <= scene_worlds.SPEED + 1e-9
+    assert np.median(np.linalg.norm(centers[-1] - centers[0], axis=-1)) > 0.1
 
 
 def test_a_videos_frames_do_not_depend_on_how_many_are_drawn_or_with_which_others() -> None:

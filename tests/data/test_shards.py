@@ -13,9 +13,9 @@ import webdataset
 from pictures import number_in, numbers_in, png, records_of, write_shards
 
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import is_stream, open_images, open_source
 from flexpredict.data.sources.shards import ShardSource, ShardStream
-from flexpredict.data.sources.streams import Record
 from flexpredict.data.sources.tar_members import TarReader
 from flexpredict.errors import UserError
 
@@ -125,7 +125,7 @@ def test_a_class_may_stand_before_or_after_its_image_and_several_images_may_shar
 
 
 def test_shards_without_classes_have_no_labels(tmp_path: Path) -> None:
-    source = open_source(str(write_shards(tmp_path, 4, 2, labelled=False)))
+    source = open_source(str(write_shards(tmp_path, 4, 2, labeled=False)))
     assert source.labels is None and source.classes is None
 
 

@@ -13,8 +13,9 @@ from pictures import number_in, number_of, numbers_in, picture, png, write_shard
 
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import Batch
+from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import ImageStream, is_stream, open_images, open_source
-from flexpredict.data.sources.streams import Place, Record, Taken, consume, stream_sizes
+from flexpredict.data.sources.streams import Place, Taken, consume, stream_sizes
 from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import PRESETS

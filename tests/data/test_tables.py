@@ -18,8 +18,8 @@ from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources import tables as table_module
 from flexpredict.data.sources.hub import HubSource
+from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import ImageSource, is_stream, open_images, open_source
-from flexpredict.data.sources.streams import Record
 from flexpredict.data.sources.tables import TableSource
 from flexpredict.errors import UserError
 from flexpredict.hub_connection import hub_is_reachable

@@ -24,7 +24,7 @@ def pictures(height: int = 32, width: int = 32, count: int = 2) -> Tensor:
     return uniform(sample_keys(5, torch.arange(count)), 3 * height * width).mul(255).byte().view(-1, 3, height, width)
 
 
-def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD) -> Tensor:
+def normalized(images: Tensor, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD) -> Tensor:
     """Written independently: first to [0, 1], then by mean and deviation."""
     return (images / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
 
@@ -60,7 +60,7 @@ def test_layers_and_vectors_of_a_timm_transformer_are_its_own(kind: str) -> None
     name, options, pooling = TRANSFORMERS[kind]
     encoder = timm_encoder(name, **SMALL, **options)
     model, images = encoder.model, pictures()
-    inputs = normalised(images, model.pretrained_cfg["mean"], model.pretrained_cfg["std"])
+    inputs = normalized(images, model.pretrained_cfg["mean"], model.pretrained_cfg["std"])
     assert (encoder.dim, encoder.depth, encoder.patch_size) == (24, 3, (8, 8))
     assert pooling in (None, encoder.pooling)
     features = model.forward_features(inputs)
@@ -91,7 +91,7 @@ def test_timm_transformers_take_other_sizes_as_timm_does(kind: str) -> None:
     encoder = timm_encoder(name, **SMALL, **options)
     images = pictures(48, 40)
     cfg = encoder.model.pretrained_cfg
-    expected = encoder.model.forward_features(normalised(images, cfg["mean"], cfg["std"]))
+    expected = encoder.model.forward_features(normalized(images, cfg["mean"], cfg["std"]))
     close(encoder.tokens(images)[0].patches, expected[:, encoder.model.num_prefix_tokens :])
     with pytest.raises(UserError, match=r"48x41 cannot be cut into the 8x8 patches .* image_size=48x40"):
         encoder.layers(pictures(48, 41))
@@ -108,12 +108,12 @@ def test_cells_of_a_convolutional_network_are_its_patches(name: str) -> None:
     encoder = open_encoder(f"timm:{name},pretrained=no")
     assert isinstance(encoder, TimmEncoder)
     model, images = encoder.model, pictures(64, 96)
-    features = model.forward_features(normalised(images))
+    features = model.forward_features(normalized(images))
     (last,) = encoder.tokens(images)
     close(last.patches, features.flatten(2).mT)
     assert last.patches.shape == (2, 6, encoder.dim) and last.class_token is None
     close(encoder.pooled(images), model.forward_head(features, pre_logits=True))
-    inner = model.forward_intermediates(normalised(images), indices=2, norm=True, intermediates_only=True)
+    inner = model.forward_intermediates(normalized(images), indices=2, norm=True, intermediates_only=True)
     close(encoder.pooled(images, 2), torch.cat([cells.mean(dim=(2, 3)) for cells in inner], dim=1))
     assert encoder.pooled(pictures(70, 70)).shape == (2, model.num_features), "no patches that must be filled"
 
@@ -129,7 +129,7 @@ def test_swin_gives_its_own_vector_and_refuses_other_sizes_in_words() -> None:
     )
     encoder = TimmEncoder(unsettled(model), "timm:swin", "a small swin", (64, 64)).eval()
     images = pictures(64, 64)
-    features = model.forward_features(normalised(images))  # B H W C
+    features = model.forward_features(normalized(images))  # B H W C
     close(encoder.tokens(images)[0].patches, features.flatten(1, 2))
     close(encoder.pooled(images), model.forward_head(features, pre_logits=True))
     with pytest.raises(UserError, match="64x64 only, not of 96x64"):
@@ -148,7 +148,7 @@ def test_attention_pooling_is_a_models_own_way_and_not_a_mean() -> None:
     options = {"patch_size": 8, "class_token": False, "global_pool": "map"}
     encoder = timm_encoder("vit_tiny_patch16_224", **SMALL, **options)
     images = pictures()
-    features = encoder.model.forward_features(normalised(images, (0.5,) * 3, (0.5,) * 3))
+    features = encoder.model.forward_features(normalized(images, (0.5,) * 3, (0.5,) * 3))
     close(encoder.pooled(images), encoder.model.forward_head(features, pre_logits=True))
     close(encoder.pooled(images, pooling="mean"), features.mean(dim=1))
     assert (encoder.pooling_in_words(None), encoder.pooling_in_words("mean")) == ("map", "mean")
@@ -196,7 +196,7 @@ def test_layers_of_a_hugging_face_model_are_its_own(kind: str, tmp_path: Path) -
     assert (encoder.dim, encoder.depth, encoder.pooling) == (24, 3, pooling)
     images = pictures()
     with torch.no_grad():
-        output = model(pixel_values=normalised(images), output_hidden_states=True)
+        output = model(pixel_values=normalized(images), output_hidden_states=True)
         last = output.last_hidden_state
         found = encoder.tokens(images, 3)
         close(found[-1].patches, last[:, prefix:])
@@ -209,7 +209,7 @@ def test_layers_of_a_hugging_face_model_are_its_own(kind: str, tmp_path: Path) -
         blocks = next(part for part in model.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == 3)
         del blocks[2]
         model.config.num_hidden_layers = 2
-        close(found[1].patches, model(pixel_values=normalised(images)).last_hidden_state[:, prefix:])
+        close(found[1].patches, model(pixel_values=normalized(images)).last_hidden_state[:, prefix:])
 
 
 @pytest.mark.parametrize("kind", ["ijepa", "vit", "dinov2", "dinov2 with registers", "beit, relative"])
@@ -218,7 +218,7 @@ def test_hugging_face_models_take_other_sizes(kind: str, tmp_path: Path) -> None
     prefix = HUGGING_FACE[kind][2]
     images = pictures(48, 40)
     interpolated = {} if kind.startswith("dinov2") else {"interpolate_pos_encoding": True}
-    expected = model(pixel_values=normalised(images), **interpolated).last_hidden_state[:, prefix:]
+    expected = model(pixel_values=normalized(images), **interpolated).last_hidden_state[:, prefix:]
     found = open_encoder(f"hf:{tmp_path}").tokens(images)[0].patches
     close(found, expected)
     assert found.shape == (2, 30, 24)
@@ -233,7 +233,7 @@ def test_a_masked_autoencoder_sees_the_whole_image_in_order(size: tuple[int, int
     images = pictures(*size)
     with torch.no_grad():
         # The encoder by hand, without the masking that its embeddings do.
-        embeddings, inputs = model.embeddings, normalised(images)
+        embeddings, inputs = model.embeddings, normalized(images)
         patches = embeddings.patch_embeddings.projection(inputs).flatten(2).mT
         positions = embeddings.position_embeddings
         if size != (32, 32):
@@ -252,14 +252,14 @@ def test_a_masked_autoencoder_sees_the_whole_image_in_order(size: tuple[int, int
     close(found.class_token, expected[:, 0])
 
 
-def test_pixels_are_normalised_as_the_folder_says(tmp_path: Path) -> None:
+def test_pixels_are_normalized_as_the_folder_says(tmp_path: Path) -> None:
     model = saved_model(tmp_path, "ijepa")
     before = open_encoder(f"hf:{tmp_path}")
     half = [0.5, 0.5, 0.5]
     settings = {"image_processor_type": "ViTImageProcessor", "image_mean": half, "image_std": half}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     encoder = open_encoder(f"hf:{tmp_path}")
-    inputs = normalised(pictures(), (0.5,) * 3, (0.5,) * 3)
+    inputs = normalized(pictures(), (0.5,) * 3, (0.5,) * 3)
     close(encoder.tokens(pictures())[0].patches, model(pixel_values=inputs).last_hidden_state)
     assert encoder.fingerprint() != before.fingerprint(), "the same weights make something else of the same images"
 
@@ -319,7 +319,7 @@ def test_a_run_gives_its_target_encoder_and_on_demand_its_context_encoder(finish
         own = {key.removeprefix(f"{which}_encoder.vit."): value for key, value in weights.items()}
         reference.vit.load_state_dict(own, strict=False)
         images = pictures(32, 40)
-        close(encoder.tokens(images)[0].patches, reference(normalised(images)))
+        close(encoder.tokens(images)[0].patches, reference(normalized(images)))
     assert target.fingerprint() != context.fingerprint()
 
 

@@ -8,9 +8,8 @@ import pytest
 from huggingface_hub import constants
 
 import flexpredict
-from flexpredict.encoders.hub import fetching
 from flexpredict.errors import UserError
-from flexpredict.hub_connection import hub_is_reachable
+from flexpredict.hub_connection import fetching, hub_is_reachable
 
 NAMES = ("hf:nobody/nothing", "timm:vit_tiny_patch16_224")
 

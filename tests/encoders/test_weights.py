@@ -18,7 +18,7 @@ import flexpredict
 from flexpredict.encoders.checkpoints.reading import read_checkpoint
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.model.encoder import build_encoder, set_norm_eps
+from flexpredict.model.building import build_encoder, set_norm_eps
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import normal, sample_keys, uniform
@@ -34,7 +34,7 @@ SIZES: dict[str, Any] = {
 
 
 def pixels(height: int = 32, width: int = 32) -> Tensor:
-    """Normalised images, B 3 H W."""
+    """Normalized images, B 3 H W."""
     return normal(sample_keys(3, torch.arange(2)), 3 * height * width).view(2, 3, height, width)
 
 
@@ -256,7 +256,7 @@ def test_names_of_modules_in_newer_transformers_are_known_too(kind: str, tmp_pat
     close(features(encoder, pixels())[0], last_hidden_state(model, pixels())[:, -16:])
 
 
-def test_pixels_are_normalised_as_the_folder_says(tmp_path: Path) -> None:
+def test_pixels_are_normalized_as_the_folder_says(tmp_path: Path) -> None:
     hugging_face("ViT").save_pretrained(tmp_path)
     transformers.ViTImageProcessor(image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(tmp_path)
     encoder = flexpredict.load(tmp_path)
@@ -456,7 +456,7 @@ def test_what_cannot_be_an_encoder_is_refused_with_what_was_seen(tmp_path: Path)
     cases: dict[str, tuple[Any, str]] = {
         "resnet": ({"conv1.weight": torch.ones(4, 3, 7, 7), "fc.weight": torch.ones(2, 4)}, "such as conv1.weight"),
         "number": ({"epoch": 3}, "holds no tensors"),
-        "grey": ({**vit().state_dict(), "patch_embed.proj.weight": torch.ones(64, 1, 8, 8)}, "1 channels"),
+        "gray": ({**vit().state_dict(), "patch_embed.proj.weight": torch.ones(64, 1, 8, 8)}, "1 channels"),
         "two": ({"a": vit().state_dict(), "b": vit().state_dict()}, "There are 2 encoders"),
         "part": ({"patch_embed.proj.weight": torch.ones(64, 3, 8, 8)}, "another architecture, or a part"),
         "mixed": (

@@ -3,7 +3,7 @@
 import pytest
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 
 
 @pytest.fixture(scope="session")

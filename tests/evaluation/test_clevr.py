@@ -12,8 +12,8 @@ from PIL import Image
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.clevr import evaluate_clevr
 from flexpredict.evaluation.clevr_images import TASKS, ClevrTask, clevr_source, depth_bin
+from flexpredict.evaluation.probe import evaluate_clevr
 from flexpredict.randomness import sample_keys, uniform
 
 MINI = Path(__file__).parents[3] / "shared" / "data" / "clevr_mini"

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from flexpredict.data.scenes.scenes import draw_videos
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
-from flexpredict.evaluation.davis import evaluate_davis
-from flexpredict.evaluation.davis.following import followed_masks
-from flexpredict.evaluation.davis.label_maps import to_grid, to_mask
-from flexpredict.evaluation.davis.propagation import Propagation, carry_over, propagate
+from flexpredict.evaluation.davis import Propagation, evaluate_davis
+from flexpredict.evaluation.davis.following import followed_masks, to_grid, to_mask
+from flexpredict.evaluation.davis.propagation import carry_over, propagate
 from flexpredict.evaluation.davis.videos import Video
 from flexpredict.evaluation.dense.encoded_sizes import encoded_size
 from flexpredict.evaluation.index_masks import PALETTE, VOID, read_mask, write_mask
@@ -109,7 +108,9 @@ def test_all_that_are_as_similar_as_the_kth_vote_whatever_their_order() -> None:
     labels = random_labels("equals", 6, 1, 3, 2)
     carried = carry_over(features[0], features, labels, Propagation(radius=0, top_k=2))
     torch.testing.assert_close(carried, labels.mean(dim=0))
-    torch.testing.assert_close(carried, carry_over(features[0], features, labels.flip(0), Propagation(0, 0, 2)))
+    torch.testing.assert_close(
+        carried, carry_over(features[0], features, labels.flip(0), Propagation(queue=0, radius=0, top_k=2))
+    )
 
 
 def test_labels_move_with_the_features_and_not_further_than_the_radius() -> None:

@@ -11,11 +11,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation
 
-from flexpredict.evaluation.davis import contour_accuracy as contours
 from flexpredict.evaluation.davis import evaluate_davis
-from flexpredict.evaluation.davis.contour_accuracy import contour_accuracy
-from flexpredict.evaluation.davis.region_similarity import region_similarity
-from flexpredict.evaluation.davis.scores import ObjectScores, score_sequence, statistics, summary
+from flexpredict.evaluation.davis import scores as contours
+from flexpredict.evaluation.davis.scores import (
+    ObjectScores,
+    contour_accuracy,
+    region_similarity,
+    score_sequence,
+    statistics,
+    summary,
+)
 from flexpredict.evaluation.index_masks import VOID
 from flexpredict.randomness import normal, sample_keys, stream_key
 

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_source
-from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.timm_encoder import TimmEncoder
@@ -24,12 +24,17 @@ from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.finetuning import loop as loop_module
-from flexpredict.evaluation.finetuning.classifier import Classifier, DropPath, load_classifier
-from flexpredict.evaluation.finetuning.layer_decay import layer_of, layered_groups
-from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares, symmetric_beta
+from flexpredict.evaluation.finetuning.classifier import (
+    Classifier,
+    DropPath,
+    layer_of,
+    layered_groups,
+    load_classifier,
+)
+from flexpredict.evaluation.finetuning.loop import mix_images, mix_labels, own_shares, symmetric_beta
 from flexpredict.evaluation.labeled_images import choose, hold_out, with_labels
 from flexpredict.evaluation.results import Result
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, stream_key, uniform
 from flexpredict.settings.augmentation import PRESETS

@@ -120,7 +120,7 @@ def test_direction_satisfies_the_secant_equation_of_the_last_pair() -> None:
     torch.testing.assert_close(logistic._direction(-pairs[-1].change, pairs, precondition), pairs[-1].step)
 
 
-def test_weaker_regularisation_started_from_a_stronger_one_ends_where_a_cold_start_does() -> None:
+def test_weaker_regularization_started_from_a_stronger_one_ends_where_a_cold_start_does() -> None:
     features, labels = correlated_classes(1000, 16, 4, apart=3.0)
     problem = logistic.standardize(features, labels, 4)
     parameters = logistic.prior(problem)
@@ -142,7 +142,7 @@ def test_imbalanced_classes_and_duplicated_features_have_the_same_optimum_as_in_
     torch.testing.assert_close(classifier.weight, torch.tensor(reference.coef_.T), atol=1e-5, rtol=1e-4)
 
 
-def test_fewer_images_than_dimensions_with_weak_regularisation_still_reach_the_optimum() -> None:
+def test_fewer_images_than_dimensions_with_weak_regularization_still_reach_the_optimum() -> None:
     features, labels = correlated_classes(30, 64, 3)
     classifier = fit_logistic(features, labels, l2=1e-4, classes=3)
     reference = sklearn_fit(features, labels, c=1 / (1e-4 * 30), tol=1e-7)

@@ -12,9 +12,9 @@ from rich.console import Console
 from torch import Tensor
 
 from flexpredict.cli import main
+from flexpredict.data.sources.derived import shifted
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.shifted_source import shifted
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.encoders.timm_encoder import TimmEncoder
 from flexpredict.encoders.vit_encoder import ViTEncoder

@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from flexpredict.data.augmentation import draw_crops
+from flexpredict.data.sources.derived import ShiftedSource, shifted
 from flexpredict.data.sources.image_source import ArraySource
-from flexpredict.data.sources.shifted_source import ShiftedSource, shifted
 from flexpredict.errors import UserError
 from flexpredict.evaluation.location.shifts import distance, distance_between, plan_shifts
 from flexpredict.randomness import sample_keys, uniform

@@ -15,9 +15,8 @@ from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.probing import run_probe
-from flexpredict.evaluation.results import Result, Results
+from flexpredict.evaluation.results import Result, Results, mean_and_interval
 from flexpredict.features.extraction import extract_features
 from flexpredict.randomness import normal, permutation
 from flexpredict.settings.probing import Probing
@@ -143,7 +142,7 @@ def test_a_list_of_images_is_a_subset_and_must_have_all_classes(encoder: ViTEnco
     names = sorted(str(path.relative_to(tmp_path / "train")) for path in (tmp_path / "train").rglob("*.png"))
     few = tmp_path / "few.txt"
     few.write_text("\n".join(names[::2]))
-    result = run_probe(encoder, files, test, probing=Probing(labels=(), label_lists=(few,), neighbors=0, l2=0.1))
+    result = run_probe(encoder, files, test, probing=Probing(labels=(), label_list=(few,), neighbors=0, l2=0.1))
     assert list(result.numbers) == ["linear, few.txt"]
     assert fits(result, "linear, few.txt")[0]["n_train"] == 60
     # The same images as a source of their own.
@@ -156,10 +155,10 @@ def test_a_list_of_images_is_a_subset_and_must_have_all_classes(encoder: ViTEnco
     lacking = sorted(train.classes)[0]
     few.write_text("\n".join(name for name in names if not name.startswith(lacking)))
     with pytest.raises(UserError, match=f"few.txt names no image of 1 of the 10 classes .* of {lacking}"):
-        run_probe(encoder, files, test, probing=Probing(labels=(), label_lists=(few,)))
+        run_probe(encoder, files, test, probing=Probing(labels=(), label_list=(few,)))
     few.write_text("nothing.png\n")
     with pytest.raises(UserError, match=r"1 of 1 images named in .*few.txt are not in"):
-        run_probe(encoder, files, test, probing=Probing(labels=(), label_lists=(few,)))
+        run_probe(encoder, files, test, probing=Probing(labels=(), label_list=(few,)))
 
 
 def with_classes(source: ArraySource, classes: tuple[str, ...] | None, labels: Any) -> ArraySource:

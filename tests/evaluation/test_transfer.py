@@ -14,9 +14,9 @@ from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
+from flexpredict.evaluation.labeled_images import open_splits
+from flexpredict.evaluation.probe import transfer
 from flexpredict.evaluation.probing import run_probe
-from flexpredict.evaluation.splits import open_splits
-from flexpredict.evaluation.transfer import transfer
 from flexpredict.settings.probing import Probing
 
 QUICK: dict[str, Any] = {"neighbors": 3, "l2": 0.1, "out": None, "accelerator": "cpu"}

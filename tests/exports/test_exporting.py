@@ -22,7 +22,7 @@ from flexpredict.encoders.checkpoints.predictors import published_predictor
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.exports import export, onnx_file, verification
+from flexpredict.exports import export, programs, verification
 from flexpredict.exports.format import outputs_of
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, uniform
@@ -45,7 +45,7 @@ def pictures(count: int = 4, size: tuple[int, int] = (32, 32)) -> Tensor:
     return uniform(keys, 3 * size[0] * size[1]).mul(256).byte().view(count, 3, *size)
 
 
-def normalised(images: Tensor, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD) -> Tensor:
+def normalized(images: Tensor, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD) -> Tensor:
     return (images / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
 
 
@@ -67,7 +67,7 @@ def test_timm_opens_the_folder_and_gives_the_same_features(kind: str, tmp_path: 
     facts = timm.data.resolve_model_data_config(model)
     assert [facts["mean"], facts["std"], facts["input_size"]] == [list(MEAN), list(STD), [3, 32, 32]]
     with torch.no_grad():
-        inputs = normalised(pictures())
+        inputs = normalized(pictures())
         same(encoder, model.forward_features(inputs), model(inputs))
     assert any("1e-12" in note for note in made.notes) == (kind == "another ε")
 
@@ -83,7 +83,7 @@ def test_transformers_opens_the_folder_and_gives_the_same_features(kind: str, tm
     processor = transformers.AutoImageProcessor.from_pretrained(made.out)
     assert (tuple(processor.image_mean), tuple(processor.image_std)) == (MEAN, STD)
     with torch.no_grad():
-        tokens = model(pixel_values=normalised(pictures())).last_hidden_state
+        tokens = model(pixel_values=normalized(pictures())).last_hidden_state
     pooled = tokens[:, 0] if encoder.pooling == "class" else tokens[:, -16:].mean(dim=1)
     same(encoder, tokens, pooled)
 
@@ -96,7 +96,7 @@ def test_timm_opens_a_beit_and_gives_the_same_features(kind: str, tmp_path: Path
     model = timm.create_model(f"local-dir:{made.out}", pretrained=True).eval()
     assert type(model) is timm.models.beit.Beit
     with torch.no_grad():
-        inputs = normalised(pictures(size=size))
+        inputs = normalized(pictures(size=size))
         tokens = model.forward_features(inputs)
         pooled = tokens[:, 1:].mean(dim=1)
         if encoder.pooling == "class":
@@ -111,7 +111,7 @@ def test_transformers_opens_a_beit_and_gives_the_same_features(kind: str, tmp_pa
     out = export(encoder, "hf", tmp_path / "out").out
     model = transformers.BeitModel.from_pretrained(out, add_pooling_layer=False).eval()
     with torch.no_grad():
-        tokens = model(pixel_values=normalised(pictures())).last_hidden_state
+        tokens = model(pixel_values=normalized(pictures())).last_hidden_state
     same(encoder, tokens, tokens[:, 0] if encoder.pooling == "class" else tokens[:, 1:].mean(dim=1))
     model.save_pretrained(tmp_path / "again")
     written, again = (load_file(folder / "model.safetensors") for folder in (out, tmp_path / "again"))
@@ -123,7 +123,7 @@ def test_a_traced_beit_gives_the_same_features_on_a_rectangle(form: str, tmp_pat
     options = {"use_shared_rel_pos_bias": True, "use_abs_pos_emb": True, "depth": 1}
     encoder = small(**BEIT, options=options, image_size=(16, 24))
     out = export(encoder, form, tmp_path / ("x.onnx" if form == "onnx" else "x.pt2")).out
-    inputs = normalised(pictures(5, (16, 24)))
+    inputs = normalized(pictures(5, (16, 24)))
     if form == "onnx":
         session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
         found = [torch.from_numpy(array) for array in session.run(None, {"pixel_values": inputs.numpy()})]
@@ -152,7 +152,7 @@ def test_an_export_for_another_size_is_the_encoder_at_that_size(form: str, posit
     """Not a square, and compared with the encoder that was never resized."""
     encoder, size = small(positions=positions), (24, 48)
     out = export(encoder, form, tmp_path / ("x.pth" if form == "official" else "x"), image_size=size).out
-    inputs = normalised(pictures(size=size))
+    inputs = normalized(pictures(size=size))
     with torch.no_grad():
         if form == "timm":
             tokens = timm.create_model(f"local-dir:{out}", pretrained=True).eval().forward_features(inputs)
@@ -192,8 +192,8 @@ def test_what_was_exported_can_be_opened_here_again(form: str, kind: str, tmp_pa
     again = open_encoder(out, heads=2)
     assert isinstance(again, ViTEncoder)
     with torch.no_grad():
-        (tokens,) = again.encoder.last_tokens(normalised(pictures()))
-        (wanted,) = encoder.encoder.last_tokens(normalised(pictures()))
+        (tokens,) = again.encoder.last_tokens(normalized(pictures()))
+        (wanted,) = encoder.encoder.last_tokens(normalized(pictures()))
     torch.testing.assert_close(tokens, wanted, atol=1e-5, rtol=1e-5)
 
 
@@ -205,7 +205,7 @@ def test_an_encoder_alone_is_both_encoders_of_a_published_file(tmp_path: Path) -
         "encoder", "target_encoder", "epoch", "loss", "batch_size", "world_size", "lr", "opt", "scaler"
     }  # fmt: skip
     for part in ("encoder", "target_encoder"):
-        tokens = published(made.out, part).forward_features(normalised(pictures())).detach()
+        tokens = published(made.out, part).forward_features(normalized(pictures())).detach()
         same(encoder, tokens, tokens.mean(dim=1))
 
 
@@ -230,7 +230,7 @@ def test_a_published_file_of_a_run_holds_all_its_weights(
     images = pictures()
     for part, which in (("encoder", "context"), ("target_encoder", "target")):
         encoder = open_encoder(run, which=which)
-        inputs = normalised(images, encoder.mean, encoder.std)
+        inputs = normalized(images, encoder.mean, encoder.std)
         tokens = published(made.out, part, patch=4, dim=24).forward_features(inputs).detach()
         same(encoder, tokens, tokens.mean(dim=1))
     predictor = {name.removeprefix("module."): tensor for name, tensor in saved["predictor"].items()}
@@ -280,7 +280,7 @@ def test_a_published_file_of_a_run_at_another_size_has_positions_for_it(
     saved = torch.load(out, weights_only=True)
     assert saved["predictor"]["module.predictor_pos_embed"].shape == (1, 40, 16)
     encoder = open_encoder(runs["paper"], which="context")
-    inputs = normalised(pictures(size=(16, 40)), encoder.mean, encoder.std)
+    inputs = normalized(pictures(size=(16, 40)), encoder.mean, encoder.std)
     tokens = published(out, "encoder", (16, 40), 4, 24).forward_features(inputs).detach()
     same(encoder, tokens, tokens.mean(dim=1), (16, 40))
 
@@ -299,7 +299,7 @@ def test_onnxruntime_gives_the_same_features_for_other_numbers_of_images(onnx: t
     assert (facts["mean"], facts["std"], facts["image_size"]) == (list(MEAN), list(STD), [16, 32])
     for count in (1, 5):
         images = pictures(count, (16, 32))
-        patches, pooled = session.run(["patch_features", "pooled"], {"pixel_values": normalised(images).numpy()})
+        patches, pooled = session.run(["patch_features", "pooled"], {"pixel_values": normalized(images).numpy()})
         wanted = outputs_of(encoder, images)
         torch.testing.assert_close(torch.from_numpy(patches), wanted.patches.detach(), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(torch.from_numpy(pooled), wanted.pooled.detach(), atol=1e-5, rtol=1e-5)
@@ -308,8 +308,8 @@ def test_onnxruntime_gives_the_same_features_for_other_numbers_of_images(onnx: t
 def test_without_onnxruntime_the_reference_evaluator_reads_the_file(
     onnx: tuple[ViTEncoder, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_file, "_has_runtime", lambda: False)
-    difference = verification.verify(onnx[0], onnx_file.FORMAT.read(*onnx), "an export")
+    monkeypatch.setattr(programs, "_has_runtime", lambda: False)
+    difference = verification.verify(onnx[0], programs.ONNX.read(*onnx), "an export")
     assert difference.relative < 1e-5
 
 
@@ -318,7 +318,7 @@ def test_a_torch_program_gives_the_same_features_for_other_numbers_of_images(tmp
     made = export(encoder, "torch-export", tmp_path / "x.pt2", image_size=(32, 16))
     program = torch.export.load(made.out).module()
     for count in (1, 5):
-        patches, pooled = program(normalised(pictures(count, (32, 16))))
+        patches, pooled = program(normalized(pictures(count, (32, 16))))
         wanted = outputs_of(encoder, pictures(count, (32, 16)))
         torch.testing.assert_close(patches, wanted.patches, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(pooled, wanted.pooled, atol=1e-5, rtol=1e-5)
@@ -474,7 +474,7 @@ def test_models_of_timm_can_be_handed_on(kind: str, tmp_path: Path) -> None:
     name, options = MODELS[kind]
     encoder = timm_encoder(name, **SMALL, patch_size=8, **options)
     images, count = pictures(), encoder.model.num_prefix_tokens
-    inputs = normalised(images, encoder.mean, encoder.std)
+    inputs = normalized(images, encoder.mean, encoder.std)
     tokens = encoder.model.forward_features(inputs)
     made = export(encoder, "timm", tmp_path / "timm")
     again = timm.create_model(f"local-dir:{made.out}", pretrained=True).eval()
@@ -492,7 +492,7 @@ def test_models_of_timm_can_be_handed_on(kind: str, tmp_path: Path) -> None:
 def test_models_of_transformers_can_be_handed_on(kind: str, tmp_path: Path) -> None:
     model, prefix = saved_model(tmp_path / "theirs", kind), HUGGING_FACE[kind][2]
     encoder = open_encoder(f"hf:{tmp_path / 'theirs'}")
-    inputs = normalised(pictures(), encoder.mean, encoder.std)
+    inputs = normalized(pictures(), encoder.mean, encoder.std)
     tokens = model(pixel_values=inputs).last_hidden_state
     for form in ("timm", "hf"):
         made = export(encoder, form, tmp_path / form)

@@ -56,7 +56,7 @@ def test_code_in_the_card_gives_the_features_of_the_encoder(
         (layer,) = encoder.tokens(images)
         pooled = encoder.pooled(images)
     # The processor of transformers resizes by torch, whose rounding of a pixel is not PIL's (measured: 0.003);
-    # bilinear in place of bicubic would make 0.04, colours or sides swapped more than 3.
+    # bilinear in place of bicubic would make 0.04, colors or sides swapped more than 3.
     close = {"atol": 0.01 if form == "hf" else 1e-5, "rtol": 0}
     torch.testing.assert_close(torch.as_tensor(found["patch_features"]), layer.patches, **close)
     torch.testing.assert_close(torch.as_tensor(found["pooled"]), pooled, **close)

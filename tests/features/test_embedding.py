@@ -24,9 +24,8 @@ from torch import Tensor
 
 from flexpredict.cli import main
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.image_source import ArraySource
+from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.opening import ImageSource, open_images, open_source
-from flexpredict.data.sources.streams import Record
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
 from flexpredict.features import embedding, part_maker

@@ -21,7 +21,7 @@ from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.features import parts as parts_module
 from flexpredict.features.extraction import Features, cached_features, extract_features
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.settings.extraction import Extraction
 
 HOW = Extraction(batch_size=8)

@@ -14,9 +14,8 @@ from rich.console import Console
 from tiny import write_pictures
 
 from flexpredict.cli import main
-from flexpredict.data.sources.image_source import ArraySource
+from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.opening import open_images, open_source
-from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError
 from flexpredict.features.similar import similar
 from flexpredict.features.similarity import nearest

@@ -45,7 +45,7 @@ def _exif(*entries: tuple[int, int, int, bytes], next_ifd: int = 0) -> bytes:
     return b"II*\0" + struct.pack("<IH", 8, len(entries)) + packed + struct.pack("<I", next_ifd)
 
 
-def bad_colour_profile() -> Files:
+def bad_color_profile() -> Files:
     noise = random_bytes("icc", 3000)
     return {
         "noise.jpg": saved("JPEG", icc_profile=noise),
@@ -64,7 +64,7 @@ def decompression_bomb() -> Files:
     frame = saved("GIF", Image.new("L", (64, 64)))
     huge = patched(patched(frame, 6, put=b"\xff\xff\xff\xff"), frame.find(b",") + 5, put=b"\xff\xff\xff\xff")
     return {
-        "grey.png": png(png_header(20_000, 20_000, colour=0), chunk(b"IDAT", zlib_of_zeros(382)), END),
+        "gray.png": png(png_header(20_000, 20_000, color=0), chunk(b"IDAT", zlib_of_zeros(382)), END),
         "one bit.png": png(png_header(40_000, 40_000, 1, 0), chunk(b"IDAT", zlib_of_zeros(191)), END),
         "looks like a photo.jpg": png(png_header(20_000, 20_000, 1, 0), chunk(b"IDAT", zlib_of_zeros(48)), END),
         "huge.gif": huge,
@@ -118,7 +118,7 @@ def zero_in_header() -> Files:
 
 KINDS: Kinds = {
     bad_exif: READABLE,
-    bad_colour_profile: READABLE,
+    bad_color_profile: READABLE,
     decompression_bomb: TOO_LARGE,
     bomb_within_limits: READABLE,
     giant_in_header: TOO_LARGE,

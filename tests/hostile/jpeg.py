@@ -59,7 +59,7 @@ def jpeg_of_unsupported_coding() -> Files:
 
 
 def jpeg_without_tables() -> Files:
-    return {"no quantisation.jpg": _jpeg_without(0xDB), "no frame.jpg": _jpeg_without(0xC0)}
+    return {"no quantization.jpg": _jpeg_without(0xDB), "no frame.jpg": _jpeg_without(0xC0)}
 
 
 def jpeg_with_foolish_segments() -> Files:

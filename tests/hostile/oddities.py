@@ -52,7 +52,7 @@ def unusual_pixels() -> Files:
         "one bit.png": saved("PNG", picture(mode="1")),
         "16 bits.png": saved("PNG", sixteen),
         "16 bits.tif": saved("TIFF", sixteen),
-        "grey with alpha.png": saved("PNG", picture(mode="LA")),
+        "gray with alpha.png": saved("PNG", picture(mode="LA")),
         "palette.png": saved("PNG", picture(mode="P"), transparency=3),
         "Lab.tif": saved("TIFF", picture().convert("YCbCr"), compression="raw"),
         "alpha.webp": saved("WEBP", picture(mode="RGBA")),
@@ -63,7 +63,7 @@ def unusual_pixels() -> Files:
 def odd_name() -> Files:
     """All the same, whole picture. Among the names are two that look alike, and some that are not UTF-8."""
     names = [
-        "new\nline.png", "tab\tstop.png", "carriage\rreturn.png", "bell\x07.png", "colour\x1b[31mred\x1b[0m.png",
+        "new\nline.png", "tab\tstop.png", "carriage\rreturn.png", "bell\x07.png", "color\x1b[31mred\x1b[0m.png",
         "'single'.png", '"double".png', "`date`.png", "$(date).png", "$HOME.png", "~.png", "a;b&c|d.png",
         "back\\slash.png", "-rf.png", "--help.png", " leading space.png", "trailing space .png", "two..dots.png",
         "*.png", "?.png", "[a-z].png", "{a,b}.png", "%s%n%d.png", "100%.png", "%2e%2e%2f.png", "[red]rich[/red].png",

@@ -11,8 +11,8 @@ def chunk(kind: bytes, content: bytes, wrong: int = 0) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + checksum
 
 
-def png_header(width: int, height: int, depth: int = 8, colour: int = 2, interlace: int = 0, wrong: int = 0) -> bytes:
-    return chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlace), wrong)
+def png_header(width: int, height: int, depth: int = 8, color: int = 2, interlace: int = 0, wrong: int = 0) -> bytes:
+    return chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace), wrong)
 
 
 def png(*chunks: bytes) -> bytes:
@@ -85,7 +85,7 @@ def png_with_foolish_chunks() -> Files:
         "chunk named in noise.png": png(header, chunk(b"\x01\x02\x03\x04", b"?"), data, end),
         "header of 3 bytes.png": png(chunk(b"IHDR", b"abc"), data, end),
         "3 bits.png": png(png_header(48, 32, depth=3), data, end),
-        "colour type 5.png": png(png_header(48, 32, colour=5), data, end),
+        "color type 5.png": png(png_header(48, 32, color=5), data, end),
         "unknown filter.png": png(header, chunk(b"IDAT", zlib.compress(b"\x09" + _ROWS[1:])), end),
     }
 
@@ -93,12 +93,12 @@ def png_with_foolish_chunks() -> Files:
 def png_with_harmless_oddities() -> Files:
     header, (data, end) = png_header(48, 32), PIXELS
     split = [chunk(b"IDAT", bytes([byte])) for byte in zlib.compress(_ROWS)]
-    grey = zlib.compress(bytes(49 * 32))
+    gray = zlib.compress(bytes(49 * 32))
     return {
         "a byte a chunk.png": png(header, *split, end),
         "ten thousand texts.png": png(header, chunk(b"tEXt", b"key\0text") * 10_000, data, end),
         "text that is not Latin.png": png(header, chunk(b"iTXt", b"\xff\xfe\0\0\0\0\0\xff\xff"), data, end),
-        "palette missing.png": png(png_header(48, 32, colour=3), chunk(b"IDAT", grey), end),
+        "palette missing.png": png(png_header(48, 32, color=3), chunk(b"IDAT", gray), end),
         "too many rows.png": png(header, chunk(b"IDAT", zlib.compress(_ROWS * 9)), end),
         "transparency too long.png": png(header, chunk(b"tRNS", bytes(600)), data, end),
         "gamma of zero.png": png(header, chunk(b"gAMA", bytes(4)), chunk(b"pHYs", bytes(9)), data, end),
@@ -111,7 +111,7 @@ def png_text_bomb() -> Files:
     return {
         "zTXt.png": png(header, chunk(b"zTXt", b"Comment\0\0" + bomb), *PIXELS),
         "iTXt.png": png(header, chunk(b"iTXt", b"Comment\0\1\0\0\0" + bomb), *PIXELS),
-        "colour profile.png": png(header, chunk(b"iCCP", b"name\0\0" + bomb), *PIXELS),
+        "color profile.png": png(header, chunk(b"iCCP", b"name\0\0" + bomb), *PIXELS),
     }
 
 

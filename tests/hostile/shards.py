@@ -92,7 +92,7 @@ def _bad_members() -> dict[str, tuple[bytes, dict[str, str]]]:
     kinds = {"link.jpg": b"2", "same.jpg": b"1", "pipe.jpg": b"6", "device.jpg": b"3"}
     bad += b"".join(_header(name, kind=kind) for name, kind in kinds.items()) + _jpegs("last.jpg")
     fates = {name: reason for name, (_, reason) in contents.items()} | dict.fromkeys(kinds, _NOT_A_FILE)
-    labelled = b"".join(_jpegs(f"{n}.jpg") + _member(f"{n}.cls", label) for n, label in enumerate(_LABELS))
+    labeled = b"".join(_jpegs(f"{n}.jpg") + _member(f"{n}.cls", label) for n, label in enumerate(_LABELS))
     return {
         "bad members.tar": (bad, fates | {"last.jpg": READABLE}),
         "odd names.tar": (_jpegs(*_ODD_NAMES), dict.fromkeys(_ODD_NAMES, READABLE)),
@@ -100,7 +100,7 @@ def _bad_members() -> dict[str, tuple[bytes, dict[str, str]]]:
             _jpegs(*_NAMES_THAT_LEAD_OUTSIDE),
             dict.fromkeys(_NAMES_THAT_LEAD_OUTSIDE, READABLE),
         ),
-        "labels that are none.tar": (labelled, {f"{n}.jpg": READABLE for n in range(len(_LABELS))}),
+        "labels that are none.tar": (labeled, {f"{n}.jpg": READABLE for n in range(len(_LABELS))}),
     }
 
 

@@ -13,10 +13,10 @@ import torch
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import Encoded, UnreadableImage, read_size, upright
 from flexpredict.data.loader import Batches, training_batches
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.data.sources.opening import is_stream, open_images, open_source
 from flexpredict.data.sources.shards import ShardStream
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.streams import ImageStream
 from flexpredict.data.stream_loader import stream_batches
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import PRESETS

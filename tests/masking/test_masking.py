@@ -288,13 +288,13 @@ def test_random_patches_and_block_masks_divide_the_grid_exactly(
 
 
 def test_block_masks_hide_whole_regions_and_random_patches_do_not() -> None:
-    def neighbours_alike(kind: str) -> float:
+    def neighbors_alike(kind: str) -> float:
         targets = sample_masks(Masking(kind=kind, mask_ratio=0.6), (14, 14), 3, 256).targets
         hidden = covered(targets.flatten(0, 2), (14, 14)).view(-1, 14, 14)
         return float((hidden[:, :, 1:] == hidden[:, :, :-1]).float().mean())
 
-    assert neighbours_alike("blocks") > 0.85
-    assert neighbours_alike("random") < 0.56
+    assert neighbors_alike("blocks") > 0.85
+    assert neighbors_alike("random") < 0.56
 
 
 def test_one_block_is_as_large_as_it_should_be_and_lies_anywhere() -> None:

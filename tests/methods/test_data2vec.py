@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from flexpredict import pretrain
 from flexpredict.masking import sample_masks
 from flexpredict.methods.data2vec import Data2Vec
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.positions import noise_to_signal
 from flexpredict.randomness import normal, sample_keys
 from flexpredict.runs.encoder_file import read_encoder
@@ -43,7 +43,7 @@ def inputs(rows: int = 3, contexts: int = 1) -> tuple[torch.Tensor, torch.Tensor
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("class_token", [False, True])
-def test_targets_are_the_mean_of_the_last_layers_each_normalised(layers: int, class_token: bool) -> None:
+def test_targets_are_the_mean_of_the_last_layers_each_normalized(layers: int, class_token: bool) -> None:
     """Against timm's own pass, listened to block by block."""
     model = make(layers, class_token)
     with torch.no_grad():
@@ -54,12 +54,12 @@ def test_targets_are_the_mean_of_the_last_layers_each_normalised(layers: int, cl
     for block in vit.blocks:
         block.register_forward_hook(lambda module, args, output: heard.append(output))
     vit.forward_features(images)
-    normalised = []
+    normalized = []
     for output in heard[-layers:]:
         tokens = output[:, 1:] if class_token else output
-        centred = tokens - tokens.mean(dim=-1, keepdim=True)
-        normalised.append(centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt())
-    expected = torch.stack(normalised).mean(dim=0)
+        centered = tokens - tokens.mean(dim=-1, keepdim=True)
+        normalized.append(centered / (centered.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt())
+    expected = torch.stack(normalized).mean(dim=0)
     for row in range(len(images)):
         torch.testing.assert_close(
             model.target_features(images, targets)[row, 0], expected[row, targets[row, 0, 0]], atol=1e-5, rtol=1e-5

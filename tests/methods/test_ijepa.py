@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import sample_keys
 from flexpredict.settings.masking import Masking

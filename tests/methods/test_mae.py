@@ -14,7 +14,7 @@ from tiny import RECIPE
 from flexpredict import pretrain
 from flexpredict.masking import sample_masks
 from flexpredict.methods.mae import MAE, patch_values
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import sample_keys
 from flexpredict.runs.encoder_file import read_encoder

@@ -8,7 +8,8 @@ from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.methods.mae import MAE, patch_values
 from flexpredict.methods.method import Prediction
-from flexpredict.model.encoder import Encoder, build_encoder
+from flexpredict.model.building import build_encoder
+from flexpredict.model.encoder import Encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.settings.masking import Kind, Masking
 from flexpredict.settings.positions import Positions

@@ -6,7 +6,7 @@ from reference_vectors import reference_checkpoint, reference_sizes, reference_v
 
 from flexpredict import randomness
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.settings.positions import Positions
 

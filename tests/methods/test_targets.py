@@ -15,7 +15,7 @@ from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.methods.targets import RunningStandardization
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.targets import Targets
@@ -65,7 +65,7 @@ def test_parts_of_a_batch_count_like_the_whole_and_the_past_fades() -> None:
     torch.testing.assert_close(whole(features + 7, where).mean((0, 1)), torch.zeros(5), atol=1e-3, rtol=0)
 
 
-def test_no_image_is_learnt_from_while_evaluating() -> None:
+def test_no_image_is_learned_from_while_evaluating() -> None:
     standardization = RunningStandardization(5).eval()
     standardization(torch.randn(4, 3, 5) + 1, torch.zeros(4, 3, dtype=torch.int64))
     standardization.update()

@@ -18,7 +18,7 @@ from flexpredict import pretrain
 from flexpredict.errors import UserError
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.position_noise import ConditionalNoise, noisy_tokens, stochastic_positions
 from flexpredict.model.positions import noise_to_signal, sincos_positions
 from flexpredict.model.predictor import Predictor
@@ -219,9 +219,9 @@ def test_the_arms_of_a_run_see_the_same_images_masks_and_noise_and_log_what_is_t
         return run(pictures, tmp_path / name, log_every=1, positions=positions)[0]
 
     tied, untied = first("tied"), first("untied", covariance="untied")
-    conditional, penalised = first("conditional", covariance="conditional"), first("l1", l1=1e-3)
+    conditional, penalized = first("conditional", covariance="conditional"), first("l1", l1=1e-3)
     assert untied["loss"] == tied["loss"] == conditional["loss"]
-    assert penalised["loss"] - penalised["l1_penalty"] == pytest.approx(tied["loss"], rel=1e-5)
+    assert penalized["loss"] - penalized["l1_penalty"] == pytest.approx(tied["loss"], rel=1e-5)
     assert untied["noise_matrix_norm"] > 0 and 0.5 < conditional["noise_scale"] < 2.0
     assert not {"noise_matrix_norm", "noise_scale", "l1_penalty"} & tied.keys()
 
@@ -278,13 +278,13 @@ def test_half_resolution_is_what_its_description_says_written_out_plainly(resolu
         visible = predictor.projection(model.context_encoder(images[row : row + 1], keep=seen[None])[0])
         visible = visible + predictor.positions[seen]
         for block in targets[row, 0]:
-            masked = torch.stack([centre(cell, 16) for cell in block.tolist()]) + predictor.mask_token
+            masked = torch.stack([center(cell, 16) for cell in block.tolist()]) + predictor.mask_token
             out = predictor.blocks(torch.cat((visible, masked))[None])[0, len(visible) :]
             losses.append(F.smooth_l1_loss(predictor.output(predictor.norm(out)), wanted[block]))
     torch.testing.assert_close(result.loss, torch.stack(losses).mean())
 
 
-def centre(cell: int, dim: int) -> torch.Tensor:
+def center(cell: int, dim: int) -> torch.Tensor:
     """Sines and cosines of the middle of a cell of 2x2 patches on a grid of 4x4 cells."""
     frequencies = 10_000.0 ** (-torch.arange(dim // 4) / (dim // 4))
     row, column = 2 * (cell // 4) + 0.5, 2 * (cell % 4) + 0.5

@@ -159,7 +159,7 @@ def test_location_blur_grows_with_the_noise_from_none_to_a_random_place() -> Non
 
 
 def test_location_blur_measures_distance_in_patches() -> None:
-    """A noise that can only turn one grid neighbour into the other moves a token by one patch or not at all."""
+    """A noise that can only turn one grid neighbor into the other moves a token by one patch or not at all."""
     psi = torch.tensor([[0.0], [1.0]])
     blur, kept = location_blur(torch.tensor([[1.0]]), psi, (1, 2), noise_std=10.0, draws=20_000)
     assert blur == pytest.approx(1 - kept)

@@ -12,7 +12,8 @@ from torch import Tensor
 import flexpredict
 from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import Encoder, build_encoder, model_facts
+from flexpredict.model.building import build_encoder, model_facts
+from flexpredict.model.encoder import Encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.model.relative_attention import displacements, resized_table
 from flexpredict.model.relative_encoder import RelativeEncoder

@@ -18,11 +18,9 @@ from PIL import Image
 from rich.console import Console
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.default_sizes import default_image_size, default_patch_size
 from flexpredict.data.loader import training_batches
-from flexpredict.data.sources.image_source import ArraySource
+from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.opening import open_images
-from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError
 from flexpredict.prepare.inspect import inspect
 from flexpredict.prepare.inspection.contact_sheet import (
@@ -33,16 +31,17 @@ from flexpredict.prepare.inspection.contact_sheet import (
     draw_masks,
     training_views,
 )
-from flexpredict.prepare.inspection.passing_stream import PassingStream
+from flexpredict.prepare.inspection.examined import PassingStream
 from flexpredict.prepare.inspection.survey import Survey
 from flexpredict.randomness import uniform
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.masking import Masking
 from flexpredict.showing import show
+from flexpredict.sizes import default_image_size, default_patch_size
 
 
 def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:
-    """Smooth and colourful."""
+    """Smooth and colorful."""
     coarse = uniform(torch.tensor(seed), 5 * 7 * 3).mul(256).to(torch.uint8).view(5, 7, 3)
     return Image.fromarray(coarse.numpy()).resize((width, height), Image.Resampling.BICUBIC)
 
@@ -88,8 +87,8 @@ def mixed(tmp_path: Path) -> Path:
         {
             "a.png": content(picture(40, 60, 1)),
             "b.jpg": jpeg,
-            "c/grey.png": content(picture(50, 50, 2).convert("L")),
-            "c/grey_as_rgb.jpg": content(picture(64, 48, 2).convert("L").convert("RGB"), "JPEG"),
+            "c/gray.png": content(picture(50, 50, 2).convert("L")),
+            "c/gray_as_rgb.jpg": content(picture(64, 48, 2).convert("L").convert("RGB"), "JPEG"),
             "c/turned.jpg": content(picture(33, 99, 6), "JPEG", exif=turned(6)),
             "c/upright.jpg": content(picture(33, 99, 7), "JPEG", exif=turned(1)),
             "d/animated.gif": content(frames[0], "GIF", save_all=True, append_images=frames[1:]),
@@ -219,7 +218,7 @@ def test_class_balance_names_the_largest_and_the_smallest(tmp_path: Path) -> Non
     assert "class 12 200" in printed and "2 images without a label" in printed
 
 
-def test_one_class_only_and_no_colours_are_worth_a_warning(tmp_path: Path) -> None:
+def test_one_class_only_and_no_colors_are_worth_a_warning(tmp_path: Path) -> None:
     images = torch.arange(4, dtype=torch.uint8)[:, None, None, None].expand(-1, 40, 40, 3).contiguous()
     survey, _ = look(ArraySource("arrays", images, ("cat", "dog"), torch.ones(4, dtype=torch.int64)), tmp_path)
     assert any("one class, dog" in warning for warning in survey.warnings)
@@ -374,7 +373,7 @@ def test_masks_are_drawn_where_they_are(shape: tuple[int, int]) -> None:
         else:
             luma = 0.299 * pixels[at][0] + 0.587 * pixels[at][1] + 0.114 * pixels[at][2]
             assert np.abs(drawn[at] - (SHOWS_THROUGH * luma + (1 - SHOWS_THROUGH) * np.array(VEIL))).max() <= 1
-    first, second = (np.all(drawn == colour, axis=-1) for colour in TARGET_COLORS[:2])
+    first, second = (np.all(drawn == color, axis=-1) for color in TARGET_COLORS[:2])
     top, left, right = -(-shape[0] // 4), -(-shape[1] // 4), -(-3 * shape[1] // 4) - 1
     # The first begins with the second row of patches; the second reaches down to the edge of the picture.
     assert first[top].nonzero()[0].tolist() == list(range(left, right + 1)) and not first[:top].any()
@@ -402,17 +401,17 @@ def test_broken_images_are_left_out_of_the_views(mixed: Path) -> None:
 
 
 @pytest.mark.parametrize("masking", [Masking(), Masking("random"), Masking(targets=7, target_scale=(0.05, 0.1))])
-def test_the_sheet_shows_the_colours_of_the_images_and_of_all_targets(masking: Masking, tmp_path: Path) -> None:
-    colours = torch.tensor([[200, 40, 40], [40, 200, 40]], dtype=torch.uint8)
-    source = ArraySource("plain", colours[:, None, None].expand(-1, 64, 64, 3).contiguous())
+def test_the_sheet_shows_the_colors_of_the_images_and_of_all_targets(masking: Masking, tmp_path: Path) -> None:
+    colors = torch.tensor([[200, 40, 40], [40, 200, 40]], dtype=torch.uint8)
+    source = ArraySource("plain", colors[:, None, None].expand(-1, 64, 64, 3).contiguous())
     look(source, tmp_path, masking=masking, augmentation=PRESETS["none"])
     sheet = Image.open(tmp_path / "contact_sheet.png")
     assert sheet.width <= 1600
     pixels = np.asarray(sheet)
     # A tile each, and half of the views.
-    assert all((pixels == colour).all(axis=-1).sum() > 7 * 176 * 176 for colour in colours.numpy())
+    assert all((pixels == color).all(axis=-1).sum() > 7 * 176 * 176 for color in colors.numpy())
     expected = 1 if masking.kind == "random" else min(masking.targets, len(TARGET_COLORS))
-    drawn = [(pixels == colour).all(axis=-1).sum() for colour in TARGET_COLORS]
+    drawn = [(pixels == color).all(axis=-1).sum() for color in TARGET_COLORS]
     assert min(drawn[:expected]) > 1000 and not any(drawn[expected:5])
 
 

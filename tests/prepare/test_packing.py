@@ -20,10 +20,9 @@ from rich.console import Console
 from torch import Tensor
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.image_source import ArraySource
+from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.manifest import Manifest, damaged_shards
 from flexpredict.data.sources.opening import open_images
-from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError
 from flexpredict.prepare import pack as packing
 from flexpredict.randomness import uniform
@@ -178,10 +177,10 @@ def test_the_result_is_turned_upright_and_never_enlarged(tmp_path: Path) -> None
 def test_only_a_small_upright_jpeg_is_copied_byte_for_byte(tmp_path: Path) -> None:
     exif, broken = Image.Exif(), Image.Exif()
     exif[0x0112], broken[0x0112] = 3, 1
-    grey = picture(32, 48).convert("L")
+    gray = picture(32, 48).convert("L")
     cases = {
         "plain": (content(picture(32, 48), "JPEG", quality=30), True),
-        "grey": (content(grey, "JPEG"), True),
+        "gray": (content(gray, "JPEG"), True),
         "upright by exif": (content(picture(32, 48), "JPEG", exif=broken), True),
         "turned": (content(picture(32, 48), "JPEG", exif=exif), False),
         "larger": (content(picture(33, 48), "JPEG"), False),

@@ -8,7 +8,7 @@ import pytest
 
 from flexpredict import UserError
 from flexpredict.settings.declarations import REQUIRED, declared, in_words
-from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.parameters import takes_fields_of, takes_some_fields_of
 from flexpredict.settings.typed_values import typed_values, unknown_name, with_dataclasses
 
 
@@ -56,13 +56,33 @@ class Settings(Base):
     free: dict[str, Any] = field(default_factory=dict)
 
 
-@takes_fields_of(Settings)
+@takes_some_fields_of(Settings)
 def call(given: dict[str, Any]) -> dict[str, Any]:
     """Do it."""
     return given
 
 
-@pytest.mark.parametrize("source", [Settings, call])
+@takes_fields_of(Settings)
+def call_with_all(asked: Settings) -> Settings:
+    """Do it."""
+    return asked
+
+
+def test_a_function_of_settings_gets_checked_values_and_defaults() -> None:
+    asked = call_with_all(Path("x"), seed="3", style={"rate": 1})  # type: ignore[arg-type]
+    assert asked == Settings("x", seed=3, style=Inner(rate=1.0))
+    with pytest.raises(UserError, match=r"There is no setting 'nmae'. Did you mean 'name'\?"):
+        call_with_all(nmae=3)  # type: ignore[call-arg]
+
+
+def test_things_may_be_given_in_place_of_their_names() -> None:
+    thing = object()
+    assert call_with_all(thing).name is thing  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"seed=.* does not work"):
+        call_with_all(seed=thing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("source", [Settings, call, call_with_all])
 def test_a_dataclass_and_a_function_with_its_fields_declare_the_same(source: Any) -> None:
     settings = declared(source)
     assert {"name", "seed", "inner.rate", "inner.pair", "style", "style.rate"} <= settings.keys()

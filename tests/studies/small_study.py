@@ -7,7 +7,6 @@ from rich.console import Console
 from tiny import RECIPE
 
 from flexpredict.settings.recipe import Recipe
-from flexpredict.studies.ablations.measuring import Measuring
 from flexpredict.studies.ablations.planning import Ablation
 from flexpredict.training.recipe_parser import make_recipe
 
@@ -23,7 +22,9 @@ def asked(out: Path, study: str, **changes: Any) -> Ablation:
     usual: dict[str, Any] = {
         "test": TEST,
         "seeds": 2,
-        "measuring": Measuring((1.0,), subsets=1, images=30),
+        "labels": [1.0],
+        "subsets": 1,
+        "location_images": 30,
         "jobs": 1,
     }
     return Ablation(study, **{"base": base(), **usual, "out": out, **changes})

@@ -22,10 +22,8 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.studies.ablations import ablating
 from flexpredict.studies.ablations.ablating import ablate
-from flexpredict.studies.ablations.measuring import Measuring
 from flexpredict.studies.ablations.planning import make_agenda
 from flexpredict.studies.ablations.processes import INTERRUPTED
-from flexpredict.studies.ablations.study import Choices
 
 LOCATION = ("location share", "place R²", "lost, 1/2 patch", "lost, 1 patch")
 
@@ -38,7 +36,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 @pytest.mark.usefixtures("quick_measures")
 def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[str]) -> None:
     console = recording()
-    assert ablate(asked(tmp_path, "table6", measuring=Measuring((0.5, 1.0), subsets=1, images=30)), console=console)
+    assert ablate(asked(tmp_path, "table6", labels=[0.5, 1.0]), console=console)
     out = tmp_path / "table6"
     lines = (out / "table.md").read_text().splitlines()
     assert lines[2].startswith(
@@ -65,7 +63,7 @@ def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[st
 def test_location_is_measured_as_evaluate_location_does_and_nothing_stays_in_the_cache(
     tmp_path: Path, in_process: list[str]
 ) -> None:
-    assert ablate(asked(tmp_path, "lr", seeds=1, choices=Choices(levels=(1e-3, 2e-3))), console=recording())
+    assert ablate(asked(tmp_path, "lr", seeds=1, levels=[1e-3, 2e-3]), console=recording())
     run = tmp_path / "runs" / "optimizer.lr=0.001-seed=0"
     numbers = json.loads((run / "measured.json").read_text())["numbers"]
     assert not (run / ".features").exists() and not (tmp_path / "cache" / "features").exists()
@@ -79,9 +77,8 @@ def test_location_is_measured_as_evaluate_location_does_and_nothing_stays_in_the
 def test_validation_images_are_measured_and_named(tmp_path: Path, in_process: list[str]) -> None:
     console = recording()
     small = base(data="scenes:160,size=32", epochs=0.1)
-    levels = Choices(levels=(1e-3, 2e-3))
     assert ablate(
-        asked(tmp_path, "lr", base=small, test=None, holdout=0.25, seeds=1, choices=levels), console=console
+        asked(tmp_path, "lr", base=small, test=None, holdout=0.25, seeds=1, levels=[1e-3, 2e-3]), console=console
     )
     text = said(console)
     assert "Measured on 40 validation images: scenes:160,size=32,part=0-0.25 (held out before pre-training)" in text
@@ -109,11 +106,11 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, in_process: list[str]) -
 
 @pytest.mark.usefixtures("quick_measures")
 def test_other_measures_of_the_same_runs_are_taken_without_training(tmp_path: Path, in_process: list[str]) -> None:
-    request = asked(tmp_path, "lr", seeds=1, choices=Choices(levels=(1e-3, 2e-3)))
+    request = asked(tmp_path, "lr", seeds=1, levels=[1e-3, 2e-3])
     ablate(request, console=recording())
     weights = {path: path.read_bytes() for path in tmp_path.glob("runs/*/encoder.safetensors")}
     in_process.clear()
-    ablate(dataclasses.replace(request, measuring=Measuring((0.5,), subsets=1, images=30)), console=recording())
+    ablate(dataclasses.replace(request, labels=[0.5]), console=recording())
     assert len(in_process) == 2
     assert list(rows_of(tmp_path / "lr" / "table.csv")[0])[5] == "linear, 50 % labels"
     assert weights == {path: path.read_bytes() for path in weights}
@@ -122,10 +119,7 @@ def test_other_measures_of_the_same_runs_are_taken_without_training(tmp_path: Pa
 def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
     tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, parts = (
-        asked(tmp_path / name, "fig4", seeds=1, test=None, choices=Choices(levels=(0.5,)))
-        for name in ("whole", "parts")
-    )
+    whole, parts = (asked(tmp_path / name, "fig4", seeds=1, test=None, levels=[0.5]) for name in ("whole", "parts"))
     assert ablate(whole, console=recording())
     with monkeypatch.context() as broken:
 
@@ -172,9 +166,8 @@ def test_norms_come_from_the_logs(tmp_path: Path, in_process: list[str]) -> None
 
 
 def test_where_measures_each_freedom_on_its_own_scenes(tmp_path: Path, in_process: list[str]) -> None:
-    choices = Choices(levels=(0.5,), where=(0.0, 1.0))
     small = base(data="scenes:120,size=32", epochs=0.1)
-    request = asked(tmp_path, "where", base=small, test=None, seeds=1, choices=choices)
+    request = asked(tmp_path, "where", base=small, test=None, seeds=1, levels=[0.5], where=[0.0, 1.0])
     assert ablate(request, console=recording())
     rows = rows_of(tmp_path / "where" / "table.csv")
     assert [(row["series"], float(row["level"])) for row in rows] == [
@@ -195,7 +188,7 @@ def test_where_measures_each_freedom_on_its_own_scenes(tmp_path: Path, in_proces
 def test_a_dry_run_tries_out_every_arm_and_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
     console = recording()
-    assert not ablate(asked(tmp_path, "l1"), dry_run=True, console=console)
+    assert not ablate(asked(tmp_path, "l1", dry_run=True), console=console)
     text = said(console)
     assert "6 of 6 runs to do: 12 steps of" in text and "A dry run" in text and "positions.l1" in text
     assert not (tmp_path / "runs").exists()
@@ -204,7 +197,7 @@ def test_a_dry_run_tries_out_every_arm_and_starts_nothing(tmp_path: Path, monkey
 def test_runs_in_processes_of_their_own_are_the_same_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablating, "_estimate", lambda *given: True)
     monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
-    request = asked(tmp_path / "theirs", "fig4", seeds=1, choices=Choices(levels=(0.5,)), jobs=2, nice=1)
+    request = asked(tmp_path / "theirs", "fig4", seeds=1, levels=[0.5], jobs=2, nice=1)
     assert ablate(request, console=recording())
     for work in make_agenda(dataclasses.replace(request, out=tmp_path / "ours"), recording()).work.values():
         pretraining.run(work.run.recipe, work.run.folder, console=Console(quiet=True))

@@ -229,7 +229,7 @@ def test_two_runs_are_drawn_side_by_side_on_one_mask(runs: dict[str, Path], tmp_
     saved = np.load(made.data)
     np.testing.assert_allclose(saved["heat"].sum(axis=1), 1.0, rtol=1e-5)
     assert saved["cosine"].shape == (2, 64) and saved["image"].shape == (32, 32, 3)
-    assert len(made.table) == 2 and made.picture.is_file()
+    assert len(made.rows) == 2 and made.picture.is_file()
     again = draw_predictions(models[:1], tmp_path / "file", image=runs["pictures"] / "002.png")
     np.testing.assert_allclose(np.load(again.data)["cosine"][0], saved["cosine"][0], rtol=1e-5)
 

@@ -11,13 +11,14 @@ from small_study import DATA, TEST, asked, base, recording, said
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.masking import patches_of_cells, sample_masks
+from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import noise_std_at_start
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.paper import LEVELS, ratio
 from flexpredict.studies.ablations.planning import Agenda, make_agenda
 from flexpredict.studies.ablations.runs import Runs, changed, plan_of
 from flexpredict.studies.ablations.studies import GROUPS, PAPER, SEARCH, find_studies
-from flexpredict.studies.ablations.study import Choices, Study
+from flexpredict.studies.ablations.study import Study
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def resolved() -> Recipe:
 
 
 def study(name: str, resolved: Recipe, **choices: Any) -> Study:
-    return find_studies(name, resolved, Choices(**choices))[0]
+    return find_studies(StudySettings(name, **choices), resolved)[0]
 
 
 def agenda(name: str, tmp_path: Path, **changes: Any) -> Agenda:
@@ -37,7 +38,7 @@ def test_every_arm_of_every_study_can_be_planned_and_built(resolved: Recipe, tmp
     source = open_source(DATA)
     runs = Runs(resolved, source, tmp_path)
     for group, names in GROUPS.items():
-        studies = find_studies(group, resolved)
+        studies = find_studies(StudySettings(group), resolved)
         assert [study.name for study in studies] == list(names)
         for found in studies:
             assert len({arm.name for arm in found.arms}) == len(found.arms)
@@ -48,7 +49,7 @@ def test_every_arm_of_every_study_can_be_planned_and_built(resolved: Recipe, tmp
 
 def test_the_papers_studies_begin_with_its_baseline_and_have_its_numbers(resolved: Recipe) -> None:
     papers = {}
-    for found in find_studies("paper", resolved):
+    for found in find_studies(StudySettings("paper"), resolved):
         assert found.arms[0].fields["positions"] == {"kind": "sincos"}, "the baseline is I-JEPA's own"
         papers[found.name] = [arm.paper for arm in found.arms]
     assert papers["table6"] == [54.3, 54.4, 57.8]

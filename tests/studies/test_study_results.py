@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flexpredict.studies.ablations.chapters import write_chapter
+from flexpredict.studies.ablations.concluding import write_chapter
 from flexpredict.studies.ablations.figures import draw
 from flexpredict.studies.ablations.study import Arm, Study
 from flexpredict.studies.ablations.summary import Estimate, as_csv, as_markdown, summarize, tables

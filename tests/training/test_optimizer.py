@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from flexpredict.methods.ijepa import IJEPA
-from flexpredict.model.encoder import build_encoder
+from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.training.muon import Muon, orthogonalized

@@ -7,17 +7,15 @@ from flexpredict.api.ablating import ablate
 from flexpredict.api.analyzing import analyze
 from flexpredict.api.demonstrating import demo
 from flexpredict.api.exporting import export
-from flexpredict.api.pretraining import pretrain
+from flexpredict.api.planning import plan
+from flexpredict.api.pretraining import Run, pretrain
 from flexpredict.api.reporting import report
-from flexpredict.api.run import Run
-from flexpredict.evaluation.clevr import evaluate_clevr
 from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.depth import evaluate_depth
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
-from flexpredict.evaluation.probe import probe
+from flexpredict.evaluation.probe import evaluate_clevr, probe, transfer
 from flexpredict.evaluation.segmentation import evaluate_segmentation
-from flexpredict.evaluation.transfer import transfer
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
 from flexpredict.prepare.inspect import inspect
@@ -38,6 +36,7 @@ __all__ = [
     "finetune",
     "inspect",
     "pack",
+    "plan",
     "pretrain",
     "probe",
     "report",

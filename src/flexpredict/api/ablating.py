@@ -6,8 +6,8 @@ from typing import Any
 
 from flexpredict.demo.recipe import STEPS, recipe_values
 from flexpredict.errors import UserError
-from flexpredict.settings.ablation import AblationSettings
-from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.ablation import AblationSettings, StudySettings
+from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values
@@ -35,7 +35,7 @@ class AblateResult(SimpleResult):
         return {"out": str(self.out), "finished": self.finished, "dry_run": self.dry_run}
 
 
-@takes_fields_of(AblationSettings)
+@takes_some_fields_of(AblationSettings)
 def ablate(given: dict[str, Any]) -> AblateResult:
     """Ask a question with several seeds: pre-train every arm, and compare the encoders.
 
@@ -44,7 +44,7 @@ def ablate(given: dict[str, Any]) -> AblateResult:
     nothing but what is varied. What is done is not done again: the same command goes on.
     """
     values = typed_values(AblationSettings, given)
-    asked = AblationSettings(**{name: value for name, value in values.items() if name not in _RECIPE_FIELDS})
+    asked = StudySettings(**{name: value for name, value in values.items() if name not in _RECIPE_FIELDS})
     fields = {name: value for name, value in values.items() if name in _RECIPE_FIELDS}
     if _at_demo_size(asked, fields):
         fields = merge(_demo_recipe(fields), fields)
@@ -57,30 +57,13 @@ def ablate(given: dict[str, Any]) -> AblateResult:
         )
 
     from flexpredict.studies.ablations.ablating import ablate as run_ablation
-    from flexpredict.studies.ablations.measuring import Measuring
     from flexpredict.studies.ablations.planning import Ablation
-    from flexpredict.studies.ablations.study import Choices
 
-    done = run_ablation(
-        Ablation(
-            study=asked.study,
-            base=recipe,
-            test=None if asked.test is None else str(asked.test),
-            holdout=asked.holdout,
-            seeds=asked.seeds,
-            out=Path(asked.out),
-            choices=Choices(asked.noise, tuple(asked.levels), tuple(asked.where), asked.l1_weight),
-            measuring=Measuring(tuple(asked.labels), images=asked.location_images),
-            jobs=asked.jobs,
-            nice=asked.nice,
-            chapter=None if asked.chapter is None else Path(asked.chapter),
-        ),
-        dry_run=asked.dry_run,
-    )
+    done = run_ablation(Ablation(base=recipe, **vars(asked)))
     return AblateResult(Path(asked.out), done or asked.dry_run, asked.dry_run)
 
 
-def _at_demo_size(asked: AblationSettings, fields: dict[str, Any]) -> bool:
+def _at_demo_size(asked: StudySettings, fields: dict[str, Any]) -> bool:
     """The scenes without a recipe or a model of one's own: as `flexpredict demo` trains on them."""
     return str(fields.get("data")).startswith("scenes") and asked.config is None and "model" not in fields
 

@@ -1,15 +1,10 @@
 """`analyze`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rich.table import Table
-from rich.text import Text
-
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.settings.run import Names
-from flexpredict.showing import SimpleResult
 
 if TYPE_CHECKING:
     from flexpredict.studies.analyses.output import Analysis
@@ -26,37 +21,6 @@ _USED_BY: dict[str, tuple[Figure, ...]] = {
     "draws": ("positions",),
     **dict.fromkeys(("image", "data", "index", "patch", "mask_seed", "temperature"), ("predictions",)),
 }
-
-
-@dataclass(frozen=True)
-class AnalyzeResult(SimpleResult):
-    """A figure, its data, and what is to be seen in words."""
-
-    analysis: "Analysis"
-
-    @property
-    def files(self) -> list[Path]:
-        return [self.analysis.picture, self.analysis.data]
-
-    def table(self) -> Table:
-        """The numbers that matter."""
-        rows = self.analysis.table
-        table = Table(*(rows[0] if rows else ()))
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row.values()))
-        return table
-
-    def tables(self) -> list[tuple[str, Table | None]]:
-        return [("", self.table() if self.analysis.table else None), ("\n".join(self.analysis.lines), None)]
-
-    def to_dict(self) -> dict[str, Any]:
-        made = self.analysis
-        return {
-            "picture": str(made.picture),
-            "data": str(made.data),
-            "lines": list(made.lines),
-            "table": [dict(row) for row in made.table],
-        }
 
 
 def analyze(
@@ -76,7 +40,7 @@ def analyze(
     patch: str | None = None,
     mask_seed: int | None = None,
     temperature: float | None = None,
-) -> AnalyzeResult:
+) -> "Analysis":
     """Look into one or more runs: a figure, and its data in a file beside it.
 
     positions shows how similar a noisy position is to all others (paper, Figure 5). predictions shows which tokens of
@@ -113,7 +77,7 @@ def analyze(
     runs = [run] if isinstance(run, str | Path) else list(run or ())
     if not runs and figure in _USED_BY["run"]:
         raise UserError(f"The figure {figure} is of runs: name at least one as `run`.")
-    return AnalyzeResult(_draw(figure, [str(name) for name in runs], Path(out), given))
+    return _draw(figure, [str(name) for name in runs], Path(out), given)
 
 
 def _draw(figure: Figure, names: list[str], out: Path, given: dict[str, Any]) -> "Analysis":

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flexpredict.settings.run import Names
 from flexpredict.showing import SimpleResult
 
 
@@ -21,14 +22,18 @@ class ReportResult(SimpleResult):
         return {"page": str(self.page)}
 
 
-def report(run: str | Path) -> ReportResult:
-    """Write the HTML page of a run: curves, warnings, recipe and environment in one file.
+def report(run: Names, *, out: str | Path | None = None, images: str | None = None) -> ReportResult:
+    """Write one HTML page of runs: curves, what the model sees and predicts, results and recipes, in a single file.
 
-    A run writes it when it ends; for a run that goes on, this shows how far it has come.
+    Several runs are overlaid and compared. A run writes its own page when it ends, and new curves at checkpoints.
+    Encoders that are no runs get the same page without curves; these need `images`.
 
     Args:
-        run: a run folder.
+        run: run folders; or checkpoints, timm:NAME and hf:NAME.
+        out: the page to write (default: report.html in the run folder, or here).
+        images: images to look at (default: those that the run was trained on).
     """
     from flexpredict.reports import write_report
 
-    return ReportResult(write_report(Path(run)))
+    names = [run] if isinstance(run, str | Path) else list(run)
+    return ReportResult(write_report(names, None if out is None else Path(out), images))

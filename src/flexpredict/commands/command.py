@@ -7,7 +7,7 @@ from typing import Any
 
 from flexpredict.commands.arguments import read_arguments
 from flexpredict.settings.declarations import REQUIRED, Setting, declared
-from flexpredict.settings.typed_values import typed_values, with_dataclasses
+from flexpredict.settings.typed_values import typed_values
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,4 @@ class Command:
 
     def arguments(self, words: Sequence[str]) -> dict[str, Any]:
         """What the function is to be called with; what the words do not give is left to its defaults."""
-        function = self.load()
-        values = typed_values(function, read_arguments(words, self.settings(), self.positional()))
-        # A function that takes the fields of a dataclass merges nested dictionaries with those of a recipe file.
-        return values if hasattr(function, "fields_of") else with_dataclasses(function, values)
+        return typed_values(self.load(), read_arguments(words, self.settings(), self.positional()))

@@ -10,6 +10,16 @@ _DENSE_RESULTS: _Groups = {"hardware": ("accelerator", "workers"), "results": ("
 _LABELS: _Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
 _MACHINE: _Groups = {"hardware": ("accelerator", "devices", "workers")}
 _RESULTS: _Groups = {"results": ("out", "table")}
+_RECIPE: _Groups = {
+    "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
+    "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
+    "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
+}
+_ENGINE = (
+    *("accelerator", "devices", "num_nodes", "strategy", "precision"),
+    *("checkpoint_activations", "compile", "workers"),
+)
+_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers")
 
 COMMANDS = {
     "inspect": Command(
@@ -40,17 +50,36 @@ COMMANDS = {
         unnamed=("data",),
         groups={
             "run": ("out", "config", "resume", "overwrite", "init_from", "seed"),
-            "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
-            "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
-            "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
-            "hardware": (*("accelerator", "devices", "num_nodes", "strategy", "precision", "compile", "workers"),),
-            "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers"),
+            **_RECIPE,
+            "hardware": _ENGINE,
+            "records": _RECORDS,
+        },
+    ),
+    "plan": Command(
+        "plan",
+        "what a run costs: memory, time",
+        (
+            "flexpredict plan 50000 --model vit_small_patch16_224 --epochs 100",
+            "flexpredict plan 1281167 --config configs/vit_b16.yaml --devices 8",
+            "flexpredict plan FOLDER --on a100-80gb h100 --memory 24",
+        ),
+        unnamed=("data",),
+        groups={
+            "what it runs on": ("on", "utilization", "memory", "measure", "config"),
+            **_RECIPE,
+            "hardware": _ENGINE,
+            "records": _RECORDS,
+            "weights": ("init_from", "seed"),
         },
     ),
     "report": Command(
         "report",
-        "write the HTML page of a run",
-        ("flexpredict report runs/mine", "flexpredict report runs/b16"),
+        "write the HTML page of runs",
+        (
+            "flexpredict report runs/mine",
+            "flexpredict report runs/sincos runs/stop --out compared.html",
+            "flexpredict report dinov2.pth --images FOLDER",
+        ),
     ),
     "probe": Command(
         "probe",
@@ -177,7 +206,7 @@ COMMANDS = {
         ),
         groups={
             "study": ("levels", "noise", "where", "l1_weight", "seeds", "seed"),
-            "measures": ("test", "holdout", "labels", "location_images"),
+            "measures": ("test", "holdout", "labels", "subsets", "location_images"),
             "run": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
         },
     ),

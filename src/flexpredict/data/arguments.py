@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flexpredict.data.sources.image_source import ImageSource
     from flexpredict.data.sources.streams import ImageStream
 
-    ImagesLike: TypeAlias = str | Path | Sequence[str] | ImageSource
+    ImagesLike: TypeAlias = str | Path | Sequence[str | Path] | ImageSource
     StreamLike: TypeAlias = ImagesLike | ImageStream
 else:
     ImagesLike = StreamLike = str | list[str]

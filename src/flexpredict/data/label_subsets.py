@@ -1,4 +1,4 @@
-"""Stratified subsets of labelled images, such as 1 % of the labels, or a tenth that is held out."""
+"""Stratified subsets of labeled images, such as 1 % of the labels, or a tenth that is held out."""
 
 import torch
 from torch import Tensor

@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import RESUME, Batch, Batches, keys_by_epoch, rank_share, size_of_step
-from flexpredict.data.sources.record_source import RecordSource
+from flexpredict.data.sources.image_source import RecordSource
 from flexpredict.data.sources.streams import ImageStream, Place, Taken, consume
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import Augmentation

@@ -70,10 +70,10 @@ class WorkerResults(Iterator[Result], Generic[Result]):
             died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
             if died is None:
                 raise
-            signalled = re.search(r"killed by signal: (.+?)\.", str(error))
+            signaled = re.search(r"killed by signal: (.+?)\.", str(error))
             image = self._image_of(int(died.group(1)))
             raise UserError(
-                f"A process that reads images died{f' ({signalled.group(1)})' if signalled else ''} "
+                f"A process that reads images died{f' ({signaled.group(1)})' if signaled else ''} "
                 + (f"while it was reading {image}. " if image else "between two images. ")
                 + "Either that file makes a decoder crash: move it away; or memory ran out: use fewer workers."
                 + (f" {self._remedy}" if self._remedy else "")

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
-from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.demo.recipe import Protocol
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import fit_probe, linear_probe
 from flexpredict.evaluation.location.shifts import plan_shifts, robustness
+from flexpredict.features.encoding import patch_batches
 from flexpredict.features.extraction import Features, extract_features
-from flexpredict.features.patch_batches import patch_batches
 from flexpredict.model.location_share import LocationShare
 from flexpredict.settings.extraction import Extraction, Pooling
 
@@ -50,7 +50,7 @@ class Scenes:
 
 
 def measure(encoder: ImageEncoder, scenes: Scenes) -> dict[str, float]:
-    """All in per cent. Everything is fitted and chosen on training scenes."""
+    """All in percent. Everything is fitted and chosen on training scenes."""
     train, test, protocol = scenes.train, scenes.test, scenes.protocol
     known, asked = _pooled(encoder, train.source).vectors, _pooled(encoder, test.source).vectors
     classifier = fit_probe(known, train.classes)

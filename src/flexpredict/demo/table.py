@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flexpredict.demo.tasks import PIXELS, ROWS, UNTRAINED
-from flexpredict.evaluation.intervals import mean_and_interval
+from flexpredict.evaluation.results import mean_and_interval
 
 MEASURES = {
     "class_all_labels": "class, all labels",
@@ -23,7 +23,7 @@ MEASURES = {
 }
 _FIRST_OF_LOCATION = "location_share"
 _EXPLANATION = (
-    "In per cent. Linear probes on frozen features, except for k-NN, on test scenes. Location share: how much of the "
+    "In percent. Linear probes on frozen features, except for k-NN, on test scenes. Location share: how much of the "
     "variance of patch features only tells where the patch is. Lost: points of class accuracy that the "
     "probe loses when scenes are shifted. Difference: StoP - sin-cos."
 )

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoders.checkpoints.config_file import pair
-from flexpredict.encoders.foreign_encoder import ForeignEncoder
-from flexpredict.encoders.hub import errors_in_words, fetching
-from flexpredict.encoders.image_encoder import Tokens
+from flexpredict.encoders.image_encoder import ForeignEncoder, Tokens
 from flexpredict.encoders.names import EncoderName
 from flexpredict.errors import UserError
+from flexpredict.hub_connection import errors_in_words, fetching
 from flexpredict.randomness import stream_key
 
 

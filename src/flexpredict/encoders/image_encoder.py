@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoders.images import Images, as_batch
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.settings.extraction import Pooling
 
 
@@ -176,3 +176,23 @@ def pool(layer: Tokens, pooling: Pooling, what: str) -> Tensor:
 
 def _first(layer: Tokens, count: int) -> Tokens:
     return Tokens(layer.patches[:count], None if layer.class_token is None else layer.class_token[:count])
+
+
+class ForeignEncoder(ImageEncoder):
+    """A model of another library, which may be built for images of one size only."""
+
+    @contextmanager
+    def _errors_explained(self, pixels: Tensor) -> Iterator[None]:
+        """Such a model fails over shapes somewhere inside."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, AssertionError, ValueError) as error:
+            given = (pixels.shape[-2], pixels.shape[-1])
+            if given == self.image_size:
+                raise
+            raise UserError(
+                f"{self.what} was trained at {self.image_size[0]}x{self.image_size[1]} and cannot take images of "
+                f"{given[0]}x{given[1]} ({in_a_line(error) or 'an assertion failed'}). Leave image_size out."
+            ) from error

@@ -2,16 +2,18 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
 
 from torch import Tensor
 
 from flexpredict.data.pixels import MEAN, STD
-from flexpredict.model.encoder import Encoder, model_facts
-from flexpredict.runs.encoder_file import EncoderSpec
-from flexpredict.settings.extraction import Pooling
-
-Which = Literal["target", "context"]
+from flexpredict.errors import UserError
+from flexpredict.model.building import model_facts
+from flexpredict.model.encoder import Encoder
+from flexpredict.runs.checkpoint import last_checkpoint, model_tensors, read_state
+from flexpredict.runs.encoder_file import EncoderSpec, read_encoder
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.extraction import Pooling, Which
 
 
 @dataclass
@@ -77,3 +79,19 @@ class LoadedWeights:
             f"images of {spec.image_size[0]}x{spec.image_size[1]} ({spec.grid[0]}x{spec.grid[1]}), "
             f"{'sin-cos' if spec.positions == 'sincos' else spec.positions} positions"
         )
+
+
+def read_own(path: Path, which: Which = "target") -> LoadedWeights:
+    """The target encoder of a run folder or encoder file, or the context encoder of a run's last checkpoint."""
+    checkpoint = last_checkpoint(RunFolder(path).checkpoints) if path.is_dir() else None
+    encoder, spec, role = read_encoder(path)
+    tensors = dict(encoder.vit.state_dict())
+    if which == "context":
+        if checkpoint is None:
+            raise UserError(
+                f"The context encoder is in the checkpoints of a run, and there are none in {path}. Leave which out "
+                "for the target encoder."
+            )
+        role, tensors = "context encoder", model_tensors(checkpoint, "context_encoder.vit.")
+    step = None if checkpoint is None else int(read_state(checkpoint)["step"])
+    return LoadedWeights("", role, spec, tensors, step=step)

@@ -3,15 +3,14 @@
 from pathlib import Path
 
 from flexpredict.encoders.checkpoints.reading import read_checkpoint
-from flexpredict.encoders.hub import download
 from flexpredict.encoders.hugging_face_encoder import open_hugging_face
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.encoders.loaded_weights import LoadedWeights, Which
+from flexpredict.encoders.loaded_weights import LoadedWeights, read_own
 from flexpredict.encoders.names import EncoderName, parse_grid, resolve_name
-from flexpredict.encoders.own_weights import read_own
-from flexpredict.encoders.timm_encoder import open_timm, open_timm_folder
-from flexpredict.encoders.timm_weights import weights_of_timm
+from flexpredict.encoders.timm_encoder import open_timm, open_timm_folder, weights_of_timm
 from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.hub_connection import download
+from flexpredict.settings.extraction import Which
 
 
 def open_encoder(

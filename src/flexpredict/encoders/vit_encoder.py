@@ -9,7 +9,8 @@ from typing_extensions import Self
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.encoders.loaded_weights import LoadedWeights
-from flexpredict.model.encoder import Encoder, check_patches
+from flexpredict.model.building import check_patches
+from flexpredict.model.encoder import Encoder
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.extraction import Pooling
 

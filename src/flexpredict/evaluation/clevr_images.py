@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flexpredict.data.scenes.options import SceneOptions, read_options
-from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
+from flexpredict.data.scenes.scenes import SceneOptions, draw_scenes, nearest_bins, read_options
 from flexpredict.data.sources.folders import FolderSource
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.listing import NamesBuilder

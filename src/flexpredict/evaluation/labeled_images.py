@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import torch
 from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.subset_source import SubsetSource
+from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError, did_you_mean, some_of
+
+_TEST_NAMES = ("test", "val", "valid", "validation")
 
 
 @dataclass(frozen=True)
@@ -142,3 +146,50 @@ def _suggestion(name: str, known: tuple[str, ...]) -> str:
 
 def _file_name(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def open_splits(dataset: str) -> tuple[str, ImageSource, ImageSource]:
+    """The name, the training images and the test images of NAME=DATA, NAME=TRAIN::TEST, or DATA alone.
+
+    DATA is a folder with train and test (or val) below, scenes, or anything that has such splits.
+    """
+    name, data = _name_and_data(dataset)
+    train, colons, test = data.partition("::")
+    if colons:
+        return name, open_source(train), open_source(test)
+    if data.partition(":")[0] == "scenes":
+        comma = "," if ":" in data else ":"
+        return name, open_source(f"{data}{comma}split=train"), open_source(f"{data}{comma}split=test")
+    folder = Path(data).expanduser()
+    if (folder / "train").is_dir():
+        tests = [folder / test for test in _TEST_NAMES if (folder / test).is_dir()]
+        if not tests:
+            raise UserError(
+                f"{folder} has a folder train, but none of {', '.join(_TEST_NAMES)}. Name both: NAME=TRAIN::TEST."
+            )
+        return name, open_source(str(folder / "train")), open_source(str(tests[0]))
+    return name, _first_that_opens(data, ("train",)), _first_that_opens(data, _TEST_NAMES)
+
+
+def _name_and_data(dataset: str) -> tuple[str, str]:
+    """NAME=DATA apart; without a name, the last part of the path of the (training) images, without options."""
+    name, equals, data = dataset.partition("=")
+    if equals and re.fullmatch(r"[\w. -]+", name) and not Path(dataset).exists():
+        return name, data
+    train, colons, _ = dataset.partition("::")
+    path = Path(train.partition(",")[0])
+    # DATA/train::DATA/test is called DATA.
+    return (path.parent.name if colons and path.name == "train" else path.name) or dataset, dataset
+
+
+def _first_that_opens(data: str, splits: Sequence[str]) -> ImageSource:
+    problems = []
+    for split in splits:
+        try:
+            return open_source(f"{data},split={split}")
+        except UserError as error:
+            problems.append(str(error))
+    raise UserError(
+        f"{data} has no {' or '.join(splits)} images that could be opened: {problems[0]} Or name both, as "
+        "NAME=TRAIN::TEST."
+    )

@@ -1,80 +1,116 @@
-"""`flexpredict probe`: linear and nearest-neighbor classification with frozen features."""
+"""`flexpredict probe`, `transfer` and `evaluate clevr`: linear probes and k-NN on frozen features."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from flexpredict.evaluation.results import Result
-from flexpredict.features.arguments import EncoderLike, ImagesLike, Pooling, Precision, SizeLike, Which
+from flexpredict.data.arguments import ImagesLike
+from flexpredict.errors import UserError
+from flexpredict.evaluation.result_files import ResultPlaces
+from flexpredict.evaluation.results import Result, Results
+from flexpredict.features.arguments import FrozenFeatures
+from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.probing import Probing
+from flexpredict.settings.ranges import ranged
 
 
-def probe(
-    encoder: EncoderLike,
-    train: ImagesLike,
-    test: ImagesLike,
-    *,
-    labels: list[float] | None = None,
-    subsets: int = 5,
-    label_list: list[Path] | None = None,
-    neighbors: int = 20,
-    l2: float | None = None,
-    seed: int = 0,
-    layers: int = 1,
-    pooling: Pooling | None = None,
-    image_size: SizeLike | None = None,
-    batch_size: int = 64,
-    workers: int = 0,
-    precision: Precision = "32-true",
-    accelerator: str = "auto",
-    devices: int | str = 1,
-    which: Which = "target",
-    heads: int | None = None,
-    grid: str | None = None,
-    partial: bool = False,
-    out: str | Path | None = "results",
-    table: str | Path | None = None,
-) -> Result:
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings(FrozenFeatures, Probing, ResultPlaces):
+    """What `probe` takes.
+
+    Args:
+        train: labeled images to train on.
+        test: labeled images of the same classes to test on.
+    """
+
+    train: ImagesLike = field(kw_only=False)
+    test: ImagesLike = field(kw_only=False)
+
+
+@takes_fields_of(ProbeSettings)
+def probe(asked: ProbeSettings) -> Result:
     """Train a linear classifier on frozen features, and classify by nearest neighbors.
 
     By default with 1 %, 10 % and all of the labels. Regularization is chosen on held-out training images, never on
     test images. Features are cached, so another protocol with the same encoder takes seconds.
-
-    Args:
-        encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME.
-        train: labeled images to train on.
-        test: labeled images of the same classes to test on.
-        labels: shares of the training labels (default: 0.01 0.1 1).
-        subsets: draws of each share below 1; numbers are their means, with 95 % intervals.
-        label_list: text files that name the images of a subset, one a line.
-        neighbors: k of k-NN; 0 for none.
-        l2: regularization (default: chosen on held-out training images).
-        seed: seed of the subsets and of the images held out.
-        layers: number of last layers whose features are concatenated (paper: 1 and 4).
-        pooling: mean of the patches, or class token (default: the encoder's own).
-        image_size: height x width, 224 or 256x192 (default: as trained).
-        batch_size: images encoded at a time.
-        workers: processes that read images.
-        precision: precision of the encoder; bf16-mixed is faster on GPUs.
-        accelerator: auto, cpu, cuda or mps.
-        devices: number of devices that share the work, or auto for all.
-        which: encoder to take from a run or checkpoint that has two.
-        heads: attention heads, if a checkpoint does not tell.
-        grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
-        partial: accept a checkpoint with missing or additional tensors.
-        out: folder or .json file to write the result to.
-        table: a CSV file to add the numbers to, one row for each encoder.
     """
     from flexpredict.evaluation.probing import run_probe
-    from flexpredict.evaluation.result_files import ResultPlaces
     from flexpredict.features.workspace import open_workspace
-    from flexpredict.settings.extraction import Extraction, one_image_size
-    from flexpredict.settings.probing import Probing
     from flexpredict.training.engine import launch_fabric
 
-    how = Extraction(layers, pooling, one_image_size(image_size), batch_size, precision, workers)
-    shares = None if labels is None else tuple(labels)
-    probing = Probing(shares, subsets, tuple(map(Path, label_list or ())), neighbors, l2, seed)
-    places = ResultPlaces(out, table)
-    space = open_workspace(encoder, launch_fabric(accelerator, devices), which, heads, grid, partial)
-    sources = space.open_source(train), space.open_source(test)
-    result = run_probe(space.encoder, *sources, how, probing, fabric=space.fabric, console=space.console)
-    places.save([result], space.fabric)
+    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    sources = space.open_source(asked.train), space.open_source(asked.test)
+    result = run_probe(space.encoder, *sources, asked, asked, fabric=space.fabric, console=space.console)
+    asked.save([result], space.fabric)
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferSettings(FrozenFeatures, Probing, ResultPlaces):
+    """What `transfer` takes.
+
+    Args:
+        datasets: each DATA, NAME=DATA or NAME=TRAIN::TEST; DATA is a folder with train and test (or val) below,
+            parquet files with such splits, hf://NAME, or scenes.
+        labels: shares of the training labels (default: 1).
+    """
+
+    datasets: list[str] = field(kw_only=False)
+
+
+@takes_fields_of(TransferSettings)
+def transfer(asked: TransferSettings) -> Results:
+    """The linear probe on several data sets, in one table (paper, Table 4).
+
+    For example on CIFAR-100, Places205 and iNaturalist 2018, or on any other labeled images.
+    """
+    from flexpredict.evaluation.labeled_images import open_splits
+    from flexpredict.evaluation.probing import ProbeTask, run_probes
+    from flexpredict.features.workspace import open_workspace
+    from flexpredict.training.engine import launch_fabric
+
+    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    tasks = [ProbeTask("transfer", *open_splits(dataset)) for dataset in asked.datasets]
+    names = [task.data for task in tasks]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"Two data sets are called '{twice}'. Tell them apart with NAME=DATA.")
+    results = run_probes(space, tasks, asked, asked, "Transfer: accuracy on the test images, frozen encoder (%)")
+    asked.save(results.results, space.fabric)
+    return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClevrSettings(FrozenFeatures, Probing, ResultPlaces):
+    """What `evaluate_clevr` takes.
+
+    Args:
+        data: the folder CLEVR_v1.0, or scenes, or scenes:3000,size=64.
+        tasks: count, dist, or both (default: both).
+        labels: shares of the training labels (default: 1).
+    """
+
+    data: str | Path = field(kw_only=False)
+    tasks: list[Literal["count", "dist"]] | None = None
+    neighbors: int = ranged(0, least=0)
+
+
+@takes_fields_of(ClevrSettings)
+def evaluate_clevr(asked: ClevrSettings) -> Results:
+    """Linear probes on CLEVR: the number of objects, and the distance of the nearest in six bins.
+
+    In VTAB's definitions, trained on the train split and tested on val, as the test split has no public scenes.
+    """
+    from flexpredict.evaluation.clevr_images import TASKS, clevr_source
+    from flexpredict.evaluation.probing import ProbeTask, run_probes
+    from flexpredict.features.workspace import open_workspace
+    from flexpredict.training.engine import launch_fabric
+
+    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    tasks = []
+    for task in asked.tasks or TASKS:
+        train, test = (clevr_source(str(asked.data), split, task) for split in ("train", "test"))
+        tasks.append(ProbeTask(f"clevr {task}", test.name, train, test))
+    results = run_probes(space, tasks, asked, asked, "CLEVR: accuracy on the test images, frozen encoder (%)")
+    asked.save(results.results, space.fabric)
+    return results

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,11 +15,10 @@ from flexpredict.data.label_subsets import label_subset
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.intervals import mean_and_interval
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, with_labels
 from flexpredict.evaluation.linear import linear_probe
-from flexpredict.evaluation.results import Result, Results
+from flexpredict.evaluation.results import Result, Results, mean_and_interval
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
@@ -68,7 +68,7 @@ def run_probe(
         "standardized": "by mean and deviation of the training features",
         "l2": "chosen on held-out training images" if probing.l2 is None else probing.l2,
         "labels": list(shares),
-        "label_lists": [str(path) for path in probing.label_lists],
+        "label_lists": [str(path) for path in probing.label_list or ()],
         "subsets_of_labels": probing.subsets,
         "neighbors": probing.neighbors,
         "seed": probing.seed,
@@ -92,6 +92,8 @@ def run_probes(
     space: Workspace, tasks: Sequence[ProbeTask], how: Extraction, probing: Probing, title: str
 ) -> Results:
     """One probe for each task. All are checked first, so a mistake in the last is found before the first is run."""
+    if probing.labels is None:
+        probing = replace(probing, labels=[1.0])
     for task in tasks:
         check_probe(task.train, task.test, probing)
     results = Results([])
@@ -106,7 +108,7 @@ def run_probes(
 
 def check_probe(
     train: ImageSource, test: ImageSource, probing: Probing
-) -> tuple[LabeledImages, LabeledImages, tuple[float, ...], dict[str, Tensor]]:
+) -> tuple[LabeledImages, LabeledImages, list[float], dict[str, Tensor]]:
     """Images with the same classes, shares of the labels, and lists of images; refuses what no probe could do."""
     train_images = with_labels(train, "training")
     test_images = numbered_alike(with_labels(test, "test"), train_images)
@@ -148,13 +150,13 @@ def fitting_device(fabric: Fabric) -> torch.device:
     return fabric.device if fabric.device.type == "cuda" else torch.device("cpu")
 
 
-def _shares(images: LabeledImages, probing: Probing) -> tuple[float, ...]:
+def _shares(images: LabeledImages, probing: Probing) -> list[float]:
     """The shares of labels to use; refuses those that leave out a class."""
     labels = images.labels
     classes = len(torch.unique(labels))
     shares = probing.labels
     if shares is None:
-        shares = tuple(share for share in _USUAL_SHARES if round(share * len(labels)) >= classes)
+        shares = [share for share in _USUAL_SHARES if round(share * len(labels)) >= classes]
     for share in shares:
         if round(share * len(labels)) < classes:
             raise UserError(
@@ -173,7 +175,8 @@ def _shares(images: LabeledImages, probing: Probing) -> tuple[float, ...]:
 def _lists(train: LabeledImages, test: LabeledImages, probing: Probing) -> dict[str, Tensor]:
     """Training images that each file names; refuses files that leave out a class of the test images."""
     lists = {}
-    for path in probing.label_lists:
+    paths = list(map(Path, probing.label_list or ()))
+    for path in paths:
         chosen = listed(train.source, path)
         wanted, found = torch.unique(test.labels), torch.unique(train.labels[chosen])
         absent = wanted[~torch.isin(wanted, found)].tolist()
@@ -182,7 +185,7 @@ def _lists(train: LabeledImages, test: LabeledImages, probing: Probing) -> dict[
                 f"{path} names no image of {len(absent)} of the {len(wanted)} classes that are tested, for example of"
                 f" {train.classes[absent[0]]}. Add images of them to the list."
             )
-        same_name = [other for other in probing.label_lists if other.name == path.name]
+        same_name = [other for other in paths if other.name == path.name]
         lists[f"linear, {path if len(same_name) > 1 else path.name}"] = chosen
     return lists
 

@@ -12,47 +12,65 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-
-from lightning_fabric import Fabric
+from typing import TYPE_CHECKING
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.results import Result
 from flexpredict.files import write_text_atomically
+from flexpredict.settings.ranges import Checked
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _FIRST_COLUMNS = ("encoder", "fingerprint", "date")
 _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "transformers", "numpy", "pillow")
 
 
-@dataclass(frozen=True)
-class ResultPlaces:
-    """Where results are to be written. Places that cannot be written to are refused at once, before any work.
+@dataclass(frozen=True, kw_only=True)
+class ResultTable(Checked):
+    """Where encoders are compared. A file that is no such table is refused before any work.
 
     Args:
-        out: a folder, or a .json file; None writes no JSON.
-        table: a CSV that compares encoders.
+        table: a CSV file to add the numbers to, one row for each encoder.
     """
 
-    out: str | Path | None
-    table: str | Path | None
+    table: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if self.out is not None and Path(self.out).is_file() and Path(self.out).suffix != ".json":
-            raise UserError(f"out={self.out} is a file. Name a folder, or a file that ends in .json.")
+        super().__post_init__()
         if self.table is not None:
             read_table(Path(self.table))
 
-    def save(self, results: Sequence[Result], fabric: Fabric) -> None:
-        """Write a JSON file for each result, and add its numbers to the table; only the first process does."""
-        if not fabric.is_global_zero:
-            return
-        for result in results:
-            if self.out is not None:
+    def save(self, results: Sequence[Result], fabric: "Fabric") -> None:
+        """Write down the results; only the first process does."""
+        if self.table is not None and fabric.is_global_zero:
+            for result in results:
+                append_to_table(result, Path(self.table))
+                result.files.append(Path(self.table))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultPlaces(ResultTable):
+    """Where results are written.
+
+    Args:
+        out: folder or .json file to write the results to.
+    """
+
+    out: str | Path | None = "results"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out is not None and Path(self.out).is_file() and Path(self.out).suffix != ".json":
+            raise UserError(f"out={self.out} is a file. Name a folder, or a file that ends in .json.")
+
+    def save(self, results: Sequence[Result], fabric: "Fabric") -> None:
+        if self.out is not None and fabric.is_global_zero:
+            for result in results:
                 path = _path(result, Path(self.out), alone=len(results) == 1)
                 write_result(result, path)
                 result.files.append(path)
-            if self.table is not None:
-                append_to_table(result, Path(self.table))
-                result.files.append(Path(self.table))
+        super().save(results, fabric)
 
 
 def write_result(result: Result, path: Path) -> None:

@@ -1,12 +1,13 @@
 """Exports an encoder for the libraries people already use: written, read back, compared, then put in place."""
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError, did_you_mean, in_a_line
+from flexpredict.exports import hugging_face, official, programs, timm_folder
 from flexpredict.exports.card_results import Measured, collect_results
 from flexpredict.exports.format import Format
 from flexpredict.exports.model_card import model_card
@@ -14,22 +15,21 @@ from flexpredict.exports.plain import plain as plain_encoder
 from flexpredict.exports.verification import Difference, verify
 from flexpredict.files import write_atomically, write_folder_atomically, write_text_atomically
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.showing import SimpleResult
 
-# Imported when asked for: some need libraries that not everybody has.
-_MODULES = {
-    "timm": "timm_folder",
-    "hf": "hugging_face",
-    "official": "official",
-    "onnx": "onnx_file",
-    "torch-export": "torch_program",
+FORMATS = {
+    "timm": timm_folder.FORMAT,
+    "hf": hugging_face.FORMAT,
+    "official": official.FORMAT,
+    "onnx": programs.ONNX,
+    "torch-export": programs.TORCH_EXPORT,
 }
-FORMATS = tuple(_MODULES)
 CARD = "README.md"
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What was written.
+class ExportResult(SimpleResult):
+    """What `export` wrote.
 
     Args:
         out: the file or folder.
@@ -38,6 +38,7 @@ class Exported:
         notes: about the export, a sentence each.
         load: a line of code that opens it.
         measured: results in the card.
+        pushed: the address of the model on the Hugging Face Hub, if it was uploaded.
     """
 
     out: Path
@@ -46,18 +47,47 @@ class Exported:
     notes: tuple[str, ...]
     load: str
     measured: Measured
+    pushed: str | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.out, self.card]
+
+    def tables(self) -> list[tuple[str, None]]:
+        """As text: a line of code must not be broken to fit into a table."""
+        others = self.measured.of_other_weights
+        left_out = f"; {others} of the same name were measured on other weights and left out" if others else ""
+        lines = [
+            f"Results in the card: {len(self.measured.results)}{left_out}",
+            *self.notes,
+            f"Largest difference to the original: {self.difference}",
+            f"Load it: {self.load}",
+            *([f"Uploaded: {self.pushed}"] if self.pushed else []),
+        ]
+        return [("\n".join(lines), None)]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "out": str(self.out),
+            "card": str(self.card),
+            "difference": str(self.difference),
+            "load": self.load,
+            "results": len(self.measured.results),
+            "notes": list(self.notes),
+            "pushed": self.pushed,
+        }
 
 
 def export(
     encoder: ImageEncoder,
     format: str,
     out: Path,
-    *,
     image_size: tuple[int, int] | None = None,
+    *,
     results: Path | None = None,
     license: str | None = None,
     overwrite: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write an encoder in another library's format, with a model card.
 
     What was written is read back by that library; unless it gives the same features, nothing is left behind.
@@ -108,7 +138,7 @@ def export(
             write_text_atomically(card, text)
     except OSError as error:
         raise UserError(f"out={out} cannot be written: {error.strerror or error}. Choose another place.") from error
-    return Exported(out, card, difference, notes, kind.load(plain, str(out)), measured)
+    return ExportResult(out, card, difference, notes, kind.load(plain, str(out)), measured)
 
 
 def _compare(encoder: ViTEncoder, kind: Format, path: Path, format: str) -> Difference:
@@ -122,12 +152,11 @@ def _compare(encoder: ViTEncoder, kind: Format, path: Path, format: str) -> Diff
 
 
 def _format(name: str) -> Format:
-    if name not in _MODULES:
+    if name not in FORMATS:
         raise UserError(
             f"There is no format '{name}'.{did_you_mean(name, FORMATS)} The formats are {', '.join(FORMATS)}."
         )
-    kind: Format = import_module(f"flexpredict.exports.{_MODULES[name]}").FORMAT
-    return kind
+    return FORMATS[name]
 
 
 def _run_of(name: str) -> RunFolder | None:

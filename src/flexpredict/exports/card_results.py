@@ -1,12 +1,12 @@
 """Which numbers belong on an encoder's model card: those that were measured on its very weights."""
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.exports.markdown import table
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,18 @@ def _read(file: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict) or not all(isinstance(content.get(key), kind) for key, kind in kinds.items()):
         return None
     return content if all(isinstance(value, int | float) for value in content["numbers"].values()) else None
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns named "value" are aligned to the right."""
+    rules = ["---:" if name == "value" else "---" for name in header]
+    return "\n".join([_row(header), f"|{'|'.join(rules)}|", *map(_row, rows)])
+
+
+def code(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def _row(cells: Sequence[str]) -> str:
+    escaped = [" ".join(cell.replace("|", "\\|").split()) for cell in cells]
+    return f"| {' | '.join(escaped)} |"

@@ -1,6 +1,7 @@
 """What every format of an exported encoder provides, and facts about encoders that several formats need."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,10 @@ from torch import Tensor, nn
 
 from flexpredict.encoders.image_encoder import ImageEncoder, pool
 from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.errors import UserError
 from flexpredict.runs.run_folder import RunFolder
+
+_BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 
 
 class Outputs(NamedTuple):
@@ -96,3 +100,78 @@ def heads_of(encoder: ViTEncoder) -> int:
     """Its attention heads; kinds of blocks differ in where they keep that number."""
     block = encoder.encoder.vit.blocks[0]
     return int(next(module.num_heads for module in block.modules() if hasattr(module, "num_heads")))
+
+
+def quoted(text: str) -> str:
+    """As a string in code."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def code_with_pixels(encoder: ViTEncoder, imports: str, model: str, features: str) -> str:
+    """For libraries that bring no preprocessing.
+
+    Args:
+        imports: besides numpy and PIL.
+        model: code that opens it.
+        features: code that makes both outputs of `pixel_values`, a numpy array 1 3 H W.
+    """
+    height, width = encoder.image_size
+    return f"""\
+import numpy as np
+{imports}
+from PIL import Image, ImageOps
+
+{model}
+image = ImageOps.fit(Image.open("photo.jpg").convert("RGB"), ({width}, {height}), Image.Resampling.BICUBIC)
+mean, std = np.array({list(encoder.mean)}, np.float32), np.array({list(encoder.std)}, np.float32)
+pixel_values = ((np.asarray(image, np.float32) / 255 - mean) / std).transpose(2, 0, 1)[None]
+{features}
+"""
+
+
+def pooling_code(encoder: ViTEncoder, tokens: str) -> str:
+    """Code that makes both outputs of the last layer's tokens."""
+    prefix = encoder.encoder.vit.num_prefix_tokens
+    patches = f"{tokens}[:, {prefix}:]" if prefix else tokens
+    pooled = "patch_features.mean(dim=1)" if encoder.pooling == "mean" else f"{tokens}[:, 0]"
+    return f"patch_features = {patches}  # 1 N {encoder.dim}\npooled = {pooled}  # 1 {encoder.dim}\n"
+
+
+def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[str] = ()) -> None:
+    """Refuse an encoder that has other weights than those of I-JEPA's architecture and the optional ones.
+
+    kind: the architecture of the format, in words; optional: names, those within a block without its number.
+    """
+    needed = {"pos_embed", *_pair("patch_embed.proj"), *_pair("norm")}
+    needed |= {f"blocks.{name}" for layer in _BLOCK for name in _pair(layer)}
+    found = {_without_number(name) for name in encoder.encoder.vit.state_dict()}
+    unknown, missing = sorted(found - needed - set(optional)), sorted(needed - found - set(optional))
+    if unknown or missing:
+        words = [f"has no place for {', '.join(unknown)}"] if unknown else []
+        words += [f"needs {', '.join(missing)}, which it lacks"] if missing else []
+        raise UserError(
+            f"{encoder.what} cannot be exported for {kind}, which {' and '.join(words)}. Use format=timm, onnx or "
+            "torch-export."
+        )
+
+
+def refuse_rectangles(encoder: ViTEncoder, kind: str, formats: str) -> None:
+    """Refuse images that are not square, for a library that resizes their positions although they fit.
+
+    kind: the architecture of the format, in words; formats: that remain.
+    """
+    height, width = encoder.image_size
+    if height != width:
+        raise UserError(
+            f"{encoder.what} would be {kind}, which resizes the positions of images that are not square ({height}x"
+            f"{width}) as if they were. Give a square image_size, or use format={formats}."
+        )
+
+
+def _pair(layer: str) -> tuple[str, str]:
+    return f"{layer}.weight", f"{layer}.bias"
+
+
+def _without_number(name: str) -> str:
+    head, _, rest = name.partition(".")
+    return f"{head}.{rest.partition('.')[2]}" if head == "blocks" else name

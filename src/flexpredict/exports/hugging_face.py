@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.exports.architecture import refuse_other_weights, refuse_rectangles
-from flexpredict.exports.card_code import pooling_code, quoted
 from flexpredict.exports.format import (
     Format,
     Outputs,
@@ -20,6 +18,10 @@ from flexpredict.exports.format import (
     is_relative,
     norm_eps,
     outputs_of_tokens,
+    pooling_code,
+    quoted,
+    refuse_other_weights,
+    refuse_rectangles,
 )
 from flexpredict.exports.hugging_face_weights import architecture, is_dinov2, optional_weights, renamed_weights
 from flexpredict.runs.run_folder import RunFolder

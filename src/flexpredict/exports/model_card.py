@@ -7,9 +7,8 @@ import yaml
 
 from flexpredict import __version__
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.exports.card_results import Measured, results_table
+from flexpredict.exports.card_results import Measured, code, results_table, table
 from flexpredict.exports.format import Format, heads_of, norm_eps
-from flexpredict.exports.markdown import code, table
 from flexpredict.exports.verification import Difference
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.run_record import Run, read_run

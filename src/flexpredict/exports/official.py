@@ -8,16 +8,17 @@ from torch import Tensor
 
 from flexpredict.encoders.checkpoints.predictors import PREDICTOR_NAMES
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.exports.architecture import refuse_other_weights
-from flexpredict.exports.card_code import code_with_pixels, quoted
 from flexpredict.exports.format import (
     Format,
     Outputs,
     Reader,
+    code_with_pixels,
     heads_of,
     norm_eps,
     normalized,
     outputs_of_tokens,
+    quoted,
+    refuse_other_weights,
     weights_of,
 )
 from flexpredict.model.positions import sincos_positions

@@ -7,8 +7,7 @@ from flexpredict.encoders.checkpoints.reading import read_checkpoint
 from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.loaded_weights import LoadedWeights
-from flexpredict.encoders.timm_encoder import TimmEncoder
-from flexpredict.encoders.timm_weights import weights_of_timm
+from flexpredict.encoders.timm_encoder import TimmEncoder, weights_of_timm
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.exports.format import outputs_of

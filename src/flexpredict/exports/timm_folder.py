@@ -11,8 +11,6 @@ from torch import Tensor
 
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.exports.architecture import refuse_rectangles
-from flexpredict.exports.card_code import pooling_code, quoted
 from flexpredict.exports.format import (
     Format,
     Outputs,
@@ -22,6 +20,9 @@ from flexpredict.exports.format import (
     norm_eps,
     normalized,
     outputs_of_tokens,
+    pooling_code,
+    quoted,
+    refuse_rectangles,
     weights_of,
 )
 from flexpredict.model.timm_parts import timm

@@ -15,19 +15,18 @@ from rich.table import Table
 
 from flexpredict import __version__
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import is_stream
-from flexpredict.data.sources.streams import ImageStream
-from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.data.sources.streams import ImageStream, identity
 from flexpredict.errors import UserError, printable
+from flexpredict.features.embed import EmbedSettings
 from flexpredict.features.embedding_files import EmbeddingFiles
 from flexpredict.features.encoding import FeatureShape, PatchType, feature_shape
 from flexpredict.features.joined_parts import JoinedParts
 from flexpredict.features.part_maker import PartMaker
 from flexpredict.features.parts import PartsFolder, images_in_part
+from flexpredict.features.workspace import Workspace
 from flexpredict.progress import Counting
-from flexpredict.settings.extraction import Extraction
 from flexpredict.showing import numbers_table
 from flexpredict.training.engine import gather, on_first_rank
 
@@ -74,38 +73,26 @@ class EmbedResult:
         }
 
 
-def write_embedding(
-    encoder: ImageEncoder,
-    images: ImageSource | ImageStream,
-    out: Path,
-    how: Extraction,
-    fabric: Fabric,
-    console: Console,
-    *,
-    patches: PatchType | None = None,
-    overwrite: bool = False,
-) -> EmbedResult:
+def write_embedding(space: Workspace, images: ImageSource | ImageStream, asked: EmbedSettings) -> EmbedResult:
     """Write the features of all images into one file, or go on where this was interrupted.
 
-    Args:
-        out: a .parquet, .npy or .safetensors file.
-        fabric: the processes that share the work. The file is the same for any number of them.
-        patches: write the features of all patches too, as numbers of this type.
-        overwrite: replace `out`, and parts that were begun with another encoder, settings or images.
+    The file is the same for any number of processes that share the work.
     """
-    files, parts = require_free(out, overwrite, fabric)
-    shape = feature_shape(encoder, how, patches)
+    encoder, fabric, console = space.encoder, space.fabric, space.console
+    patches: PatchType | None = asked.dtype if asked.patches else None
+    files, parts = require_free(asked, fabric)
+    shape = feature_shape(encoder, asked, patches)
     if is_stream(images) and fabric.world_size > 1:
         raise UserError(
             f"{images.name} is a stream, which one process reads from beginning to end, but there are "
             f"{fabric.world_size}. Use devices=1, or convert it once with `flexpredict pack`."
         )
     size = images_in_part(shape.bytes_per_image)
-    described = how.describe(encoder) | {"patches": patches or "none", "data": images.name}
+    described = asked.describe(encoder) | {"patches": patches or "none", "data": images.name}
     content = {} if is_stream(images) else {"content": images.fingerprint()}
     settings = {"version": _VERSION, **described, **identity(images), **content, "images_in_part": size}
-    on_first_rank(fabric, lambda: parts.begin(settings, overwrite))
-    maker = PartMaker(encoder, how, parts, size, fabric, console, patches)
+    on_first_rank(fabric, lambda: parts.begin(settings, asked.overwrite))
+    maker = PartMaker(encoder, asked, parts, size, fabric, console, patches)
     stored = maker.from_stream(images) if is_stream(images) else maker.from_source(images)
     facts = {"made_by": f"flexpredict {__version__}", "encoder": encoder.what, **described, "grid": shape.grid}
     problems = [] if is_stream(images) else images.problems
@@ -115,10 +102,11 @@ def write_embedding(
     return gather(fabric, results)[0][0]
 
 
-def require_free(out: Path, overwrite: bool, fabric: Fabric) -> tuple[EmbeddingFiles, PartsFolder]:
+def require_free(asked: EmbedSettings, fabric: Fabric) -> tuple[EmbeddingFiles, PartsFolder]:
     """The files and parts of an embedding; refuses a place that cannot be written to or that holds other files."""
+    out = Path(asked.out)
     files, parts = EmbeddingFiles(out), PartsFolder(out.with_name(f"{out.name}.parts"))
-    on_first_rank(fabric, lambda: files.require_free(parts.is_begun(), overwrite))
+    on_first_rank(fabric, lambda: files.require_free(parts.is_begun(), asked.overwrite))
     return files, parts
 
 

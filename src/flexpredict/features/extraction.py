@@ -14,8 +14,7 @@ from flexpredict.data.sources.listing import cache_folder, digest
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.features.encoding import feature_shape
-from flexpredict.features.named_batches import source_batches
-from flexpredict.features.part_maker import PartMaker, encode_part
+from flexpredict.features.part_maker import PartMaker, encode_part, source_batches
 from flexpredict.features.parts import PartsFolder, images_in_part
 from flexpredict.settings.extraction import Extraction
 

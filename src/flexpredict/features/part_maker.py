@@ -1,24 +1,41 @@
 """Makes the parts that are missing from a folder; several processes share them."""
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count, islice
+from functools import partial
+from itertools import chain, count, islice
+from typing import TypeAlias
 
 import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
+from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.loader import evaluation_batches
+from flexpredict.data.sources.image_source import ImageSource, Record, decode_row
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.features.encoding import PatchType, encode, require_finite
-from flexpredict.features.named_batches import NamedBatch, source_batches, stream_batches, stream_entries
 from flexpredict.features.parts import Part, PartsFolder, StoredPart
 from flexpredict.progress import Counting
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.settings.extraction import Extraction
+
+
+@dataclass(frozen=True)
+class NamedBatch:
+    images: Tensor  # b 3 H W uint8
+    indices: Tensor  # b int64
+    labels: Tensor  # b int64, -1 where an image has none
+    names: list[str]
+    skipped: list[UnreadableImage]
+
+
+StreamEntry: TypeAlias = tuple[int, Record | UnreadableImage]  # its number in the stream, and what was found there
 
 
 @dataclass(frozen=True)
@@ -134,3 +151,54 @@ def _rounded(patches: Tensor, patch_type: PatchType | None, encoder: ImageEncode
             "dtype=float32 and precision=32-true. If they are used already, the encoder diverged."
         )
     return rounded
+
+
+def source_batches(
+    source: ImageSource, image_size: tuple[int, int], how: Extraction, first: int, last: int
+) -> Iterator[NamedBatch]:
+    """Images first … last - 1."""
+    batches = evaluation_batches(source, image_size, how.batch_size, first=first, last=last, workers=how.workers)
+    for batch in batches:
+        labels = torch.full_like(batch.indices, -1) if source.labels is None else source.labels[batch.indices]
+        names = [source.describe(index) for index in batch.indices.tolist()]
+        yield NamedBatch(batch.images, batch.indices, labels, names, batch.skipped)
+
+
+def stream_entries(stream: ImageStream, first: int) -> Iterator[StreamEntry]:
+    """All that a stream holds from number `first` on."""
+    found = chain.from_iterable(stream.records(piece) for piece in range(stream.pieces))
+    entries = islice(enumerate(found), first, None)
+    try:
+        yield from entries
+    except OSError as error:
+        raise UserError(f"Reading {stream.name} failed: {error}. Run the same again to go on.") from error
+
+
+def stream_batches(
+    entries: Iterator[StreamEntry], image_size: tuple[int, int], how: Extraction
+) -> Iterator[NamedBatch]:
+    """Only one process can read a stream, so images are decoded in threads, which run in parallel while decoding."""
+    with ThreadPoolExecutor(max(1, how.workers)) as pool:
+        while taken := list(islice(entries, how.batch_size)):
+            crops = draw_crops(PRESETS["none"], torch.tensor([index for index, _ in taken]))
+            decoded = list(pool.map(partial(_decoded, crops=crops, image_size=image_size), range(len(taken)), taken))
+            read = [row for row, image in enumerate(decoded) if isinstance(image, Tensor)]
+            records = [record for row in read if isinstance(record := taken[row][1], Record)]
+            images = [image for image in decoded if isinstance(image, Tensor)]
+            yield NamedBatch(
+                torch.stack(images) if images else torch.empty(0, 3, *image_size, dtype=torch.uint8),
+                torch.tensor([taken[row][0] for row in read], dtype=torch.int64),
+                torch.tensor([-1 if record.label is None else record.label for record in records], dtype=torch.int64),
+                [record.name for record in records],
+                [failure for failure in decoded if isinstance(failure, UnreadableImage)],
+            )
+
+
+def _decoded(row: int, entry: StreamEntry, crops: Crops, image_size: tuple[int, int]) -> Tensor | UnreadableImage:
+    found = entry[1]
+    if isinstance(found, UnreadableImage):
+        return found
+    try:
+        return decode_row(found.encoded, found.name, row, crops, image_size)
+    except UnreadableImage as failure:
+        return failure

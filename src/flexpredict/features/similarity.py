@@ -1,6 +1,5 @@
 """The images of a source that are most like a given one, by the cosine similarity of their features."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,18 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 from PIL import Image
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.image_source import ImageSource, class_name
-from flexpredict.data.sources.record_source import RecordSource
-from flexpredict.data.sources.streams import Record
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource, class_name
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, did_you_mean, printable
 from flexpredict.features.extraction import Features, cached_features, extract_features
+from flexpredict.features.similar import PICTURES, SimilarSettings
 from flexpredict.features.similarity_sheet import Neighbor, SheetRow, similarity_sheet
+from flexpredict.features.workspace import Workspace
 from flexpredict.files import write_atomically
 from flexpredict.settings.extraction import Extraction
 from flexpredict.training.engine import on_first_rank
@@ -29,7 +27,6 @@ from flexpredict.training.engine import on_first_rank
 _COMPARED_AT_ONCE = 1 << 16
 # The data may hold links to a query, which are left out: so many more neighbors are found than were asked for.
 _SPARE = 8
-_PICTURES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 
 
 @dataclass(frozen=True)
@@ -69,45 +66,19 @@ class SimilarResult:
         return {"queries": [asdict(found) for found in self.queries], "files": [str(path) for path in self.files]}
 
 
-def check_request(queries: Sequence[str | int], top: int, out: Path | None) -> None:
-    """Refuse, before any work, what could not be answered."""
-    if top < 1:
-        raise UserError(f"top={top} is too small. Use at least 1.")
-    if out is not None and out.suffix.lower() not in _PICTURES:
-        raise UserError(f"out={out} is not a picture of a known format. Use {', '.join(_PICTURES)}.")
-    if not queries:
-        raise UserError("No query was given. Name an image file, or the number of an image of the data.")
-
-
-def find_similar(
-    encoder: ImageEncoder,
-    source: ImageSource,
-    queries: Sequence[str | int],
-    how: Extraction,
-    fabric: Fabric,
-    console: Console,
-    *,
-    top: int = 8,
-    out: Path | None = None,
-) -> SimilarResult:
-    """The `top` nearest images of each query.
-
-    Args:
-        source: images to search. A query that is one of them is not its own neighbor.
-        queries: paths of images, or numbers of images of `source`.
-        out: a picture of the queries and their neighbors.
-    """
-    check_request(queries, top, out)
-    asked = [_query(query, source) for query in queries]
+def find_similar(space: Workspace, source: ImageSource, how: SimilarSettings) -> SimilarResult:
+    """The nearest images of each query. A query that is one of the images is not its own neighbor."""
+    asked = [_query(query, source) for query in how.query]
     # First, so that a query that cannot be read is refused before hours of extraction.
-    wanted = _query_features(encoder, asked, how, fabric)
-    features = cached_features(encoder, source, how, fabric, console)
+    wanted = _query_features(space.encoder, asked, how, space.fabric)
+    features = cached_features(space.encoder, source, how, space.fabric, space.console)
     if not len(features.indices):
         raise UserError(f"There are no images to search in {source.name}.")
-    found = _neighbors(source, features, asked, wanted, top)
+    found = _neighbors(source, features, asked, wanted, how.top)
+    out = None if how.out is None else Path(how.out)
     if out is not None:
         rows = [SheetRow(query.record, result.neighbors) for query, result in zip(asked, found, strict=True)]
-        on_first_rank(fabric, lambda: _write_picture(similarity_sheet(source, rows), out))
+        on_first_rank(space.fabric, lambda: _write_picture(similarity_sheet(source, rows), out))
     return SimilarResult(found, [] if out is None else [out])
 
 
@@ -217,6 +188,6 @@ def _table(queries: list[QueryResult], with_query: bool) -> Table:
 def _write_picture(picture: Image.Image, out: Path) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, lambda path: picture.save(path, _PICTURES[out.suffix.lower()]))
+        write_atomically(out, lambda path: picture.save(path, PICTURES[out.suffix.lower()]))
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror or error}. Choose another out.") from error

@@ -8,8 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from flexpredict.data.decoding import UnreadableImage, upright
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.streams import Record
+from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.sheet_drawing import INK, PAPER, SOFT, TILE, font, paste_fitted, shortened
 
 _CELL, _GAP, _MARGIN, _AFTER_QUERY = 160, 12, 32, 36

@@ -1,19 +1,18 @@
 """What commands work with: an encoder, the processes that share the work, and a console for progress."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, fields
 
 from lightning_fabric import Fabric
 from rich.console import Console
 
+from flexpredict.data.arguments import ImagesLike, StreamLike
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.opening import open_images, open_source
+from flexpredict.data.sources.opening import open_data, open_source
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
-from flexpredict.features.arguments import EncoderLike, ImagesLike, StreamLike, Which
+from flexpredict.features.arguments import EncoderLike, EncoderOptions
 from flexpredict.progress import Counting
 from flexpredict.showing import say
 
@@ -28,34 +27,23 @@ class Workspace:
 
     def open_source(self, data: ImagesLike) -> ImageSource:
         """Images that can be read in any order."""
-        if not isinstance(data, str | Path | Sequence):
-            return data
         with Counting(self.console, "listing", "images") as counting:
-            return open_source(_names(data), counting.add)
+            return open_source(data, counting.add)
 
     def open_images(self, data: StreamLike) -> ImageSource | ImageStream:
         """Images, or a stream of them."""
-        if not isinstance(data, str | Path | Sequence):
-            return data
-        with Counting(self.console, "listing", "images") as counting:
-            return open_images(_names(data), counting.add)
+        return open_data(data, self.console)
 
 
-def open_workspace(
-    encoder: EncoderLike,
-    fabric: Fabric,
-    which: Which = "target",
-    heads: int | None = None,
-    grid: str | None = None,
-    partial: bool = False,
-) -> Workspace:
-    """The encoder of this name, which is introduced on the console; see `open_encoder` for the other arguments."""
+def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions) -> Workspace:
+    """The encoder of this name, which is introduced on the console."""
     console = open_console(fabric)
+    how = {field.name: getattr(options, field.name) for field in fields(EncoderOptions)}
     if isinstance(encoder, ImageEncoder):
-        if (which, heads, grid, partial) != ("target", None, None, False):
-            raise UserError("which, heads, grid and partial are for an encoder given by its name. Leave them out.")
+        if how != asdict(EncoderOptions()):
+            raise UserError(f"{', '.join(how)} are for an encoder given by its name. Leave them out.")
         return Workspace(encoder, fabric, console)
-    opened = open_encoder(encoder, which=which, heads=heads, grid=grid, partial=partial)
+    opened = open_encoder(encoder, **how)
     say(console, f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}")
     for line in opened.details:
         say(console, f"  {line}")
@@ -65,7 +53,3 @@ def open_workspace(
 def open_console(fabric: Fabric) -> Console:
     """Only the first process speaks."""
     return Console(soft_wrap=True, quiet=not fabric.is_global_zero)
-
-
-def _names(data: str | Path | Sequence[str]) -> str | list[str]:
-    return str(data) if isinstance(data, str | Path) else [str(name) for name in data]

@@ -7,7 +7,8 @@ from typing import Protocol
 from flexpredict.errors import UserError
 from flexpredict.methods import data2vec, ijepa, mae
 from flexpredict.methods.method import Method
-from flexpredict.model.encoder import Encoder, ModelFacts
+from flexpredict.model.building import ModelFacts
+from flexpredict.model.encoder import Encoder
 from flexpredict.settings.masking import Kind
 from flexpredict.settings.recipe import EncoderPositions, MethodName, Recipe
 from flexpredict.sizes import Grid

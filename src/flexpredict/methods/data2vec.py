@@ -20,11 +20,12 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
-from flexpredict.model.encoder import Encoder, ModelFacts
+from flexpredict.model.building import ModelFacts
+from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import block_at, pick
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.positions import StochasticPositions
-from flexpredict.model.predictor import initialise
+from flexpredict.model.predictor import initialize
 from flexpredict.randomness import stream_key
 from flexpredict.settings.positions import WEIGHT_STD, Positions
 from flexpredict.settings.recipe import PredictorSize, Recipe
@@ -60,7 +61,7 @@ class Data2Vec(Method):
         features = self._student(images, context, targets, None if keys is None else keys.flatten())
         predictions = self.predictor.output(features).unsqueeze(1)
         loss = F.smooth_l1_loss(predictions.float(), wanted, beta=BETA)
-        return self.regularised(loss, predictions, wanted, places=targets.unsqueeze(1))
+        return self.regularized(loss, predictions, wanted, places=targets.unsqueeze(1))
 
     def _student(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None) -> Tensor:
         """Features at the targets: B Nt d_e. Tokens are seen in any order, as each brings its place along."""
@@ -115,10 +116,10 @@ class MaskedPatches(nn.Module):
             torch.manual_seed(stream_key(seed, "predictor weights"))
             self.output = nn.Linear(encoder.dim, encoder.dim)
             self.mask_token = nn.Parameter(torch.empty(encoder.dim))  # m̃
-            self.apply(initialise)
+            self.apply(initialize)
             nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)
         projection = encoder.vit.patch_embed.proj
-        weight_std = float(projection.weight.detach().float().square().mean().sqrt())
+        weight_std = _root_mean_square(projection.weight)
         self.stochastic: StochasticPositions = stochastic_positions(settings, projection, weight_std)
         # In a tuple, so that the encoder stays a part of the method alone.
         self._encoder = (encoder,)
@@ -127,6 +128,12 @@ class MaskedPatches(nn.Module):
     def positions(self) -> Tensor:
         """ψ, the encoder's own: N d_e."""
         return self._encoder[0].positions_on(self.grid)[1]
+
+
+def _root_mean_square(weight: Tensor) -> float:
+    if weight.is_meta:
+        return WEIGHT_STD  # a model of which only the sizes are wanted
+    return float(weight.detach().float().square().mean().sqrt())
 
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:

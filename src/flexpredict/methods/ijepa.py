@@ -6,7 +6,7 @@ image and says what the masked patches look like in feature space; the predictor
 At half resolution (the paper's Table 8) what is predicted are cells of 2x2 patches. The target encoder's features are
 resized by half (bilinear, which is the mean of the four patches, or their maximum) and then normalized as ever.
 Masks are drawn on the grid of cells; the context encoder sees all patches of the context's cells; and a masked token
-stands at the centre of its cell, counted in patches, so that context and targets share one measure of place.
+stands at the center of its cell, counted in patches, so that context and targets share one measure of place.
 """
 
 import copy
@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from flexpredict.masking import patches_of_cells
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
 from flexpredict.methods.targets import RunningStandardization, normalize_tokens
-from flexpredict.model.encoder import Encoder, ModelFacts
+from flexpredict.model.building import ModelFacts
+from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import pick
 from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
 from flexpredict.settings.recipe import Recipe
@@ -59,7 +60,7 @@ class IJEPA(Method):
         streams = None if keys is None else keys.flatten()
         predictions = self.predictor(seen, context, targets, streams, grid, self.cell)
         loss = F.smooth_l1_loss(predictions.float(), wanted)
-        return self.regularised(loss, predictions, wanted, targets, features)
+        return self.regularized(loss, predictions, wanted, targets, features)
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -68,12 +69,17 @@ class IJEPA(Method):
         images: B 3 H W, targets: B C M Nt -> (B·C) M Nt d_e
         """
         read, settings = targets.flatten(1), self.targets
-        if self.cell == 1 and settings.norm != "tanh" and (settings.layers or 1) == 1:
+        if self.reads_targets_only:
             features = self.target_encoder(images, read=read)
         else:
             features = pick(self._resized(self._whole(images), images), read)
         features = normalize_tokens(features, settings.norm)
         return features.view(-1, *targets.shape[2:], features.shape[-1])
+
+    @property
+    def reads_targets_only(self) -> bool:
+        """Whether the last block of the target encoder need be computed at the targets only."""
+        return self.cell == 1 and self.targets.norm != "tanh" and (self.targets.layers or 1) == 1
 
     def _whole(self, images: Tensor) -> Tensor:
         """Features of all patches, B N d_e: of the last layer, or the mean of several."""

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.methods.method import MaskedTokens, Method, Prediction
-from flexpredict.model.encoder import Encoder, ModelFacts
+from flexpredict.model.building import ModelFacts
+from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import pick
 from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
 from flexpredict.settings.recipe import Recipe
@@ -47,10 +48,10 @@ class MAE(Method):
         grid = self.context_encoder.grid_of(images)
         predictions = self.predictor(features, context, targets, None if keys is None else keys.flatten(), grid)
         loss = F.mse_loss(predictions.float(), wanted)
-        return self.regularised(loss, predictions, wanted, context, features[:, -context.shape[1] :].detach())
+        return self.regularized(loss, predictions, wanted, context, features[:, -context.shape[1] :].detach())
 
     def target_pixels(self, images: Tensor, targets: Tensor) -> Tensor:
-        """What is to be predicted, B C M Nt -> (B·C) M Nt (p·q·3): rows of pixels, the colours of each together."""
+        """What is to be predicted, B C M Nt -> (B·C) M Nt (p·q·3): rows of pixels, the colors of each together."""
         (height, width), grid = self.context_encoder.patch_size, self.context_encoder.grid_of(images)
         pixels = images.float().unflatten(3, (grid[1], width)).unflatten(2, (grid[0], height))
         pixels = pixels.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)

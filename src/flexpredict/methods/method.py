@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import torch
@@ -20,7 +21,7 @@ class Prediction(NamedTuple):
     targets: Tensor  # the same shape
     features: Tensor  # (B·C) ... d_e: those whose collapse would be that of the method
     places: Tensor  # (B·C) ...: where on `mask_grid` each of the features was read
-    penalty: Tensor | None = None  # the part of the loss that regularises A, where there is one
+    penalty: Tensor | None = None  # the part of the loss that regularizes A, where there is one
 
 
 class MaskedTokens(Protocol):
@@ -72,7 +73,7 @@ class Method(nn.Module, ABC):
         """The encoder that a run is made for, and what to call it."""
 
     def after_step(self, momentum: float) -> dict[str, float]:
-        """What is to be done after a step of the optimiser, and numbers of it for the log: nothing, unless said."""
+        """What is to be done after a step of the optimizer, and numbers of it for the log: nothing, unless said."""
         return {}
 
     def mask_grid(self, images: Tensor) -> Grid:
@@ -83,7 +84,11 @@ class Method(nn.Module, ABC):
         """The networks that are worth compiling: the children, unless said."""
         return self.children()
 
-    def regularised(
+    def trained_blocks(self) -> Iterable[nn.Module]:
+        """The transformer blocks that gradients go through, each of which runs as a whole."""
+        return chain(self.context_encoder.vit.blocks, getattr(self.predictor, "blocks", ()))
+
+    def regularized(
         self, loss: Tensor, predictions: Tensor, targets: Tensor, places: Tensor, features: Tensor | None = None
     ) -> Prediction:
         """The prediction, with the penalty on A added to its loss; features: to judge by, the targets by default.

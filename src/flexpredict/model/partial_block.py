@@ -15,7 +15,7 @@ from flexpredict.model.timm_parts import Attention, Block
 
 def block_at(block: Any, tokens: Tensor, read: Tensor | slice) -> Tensor:
     """`block(tokens)` at `read`. tokens: B N D, read: B R indices or a slice of N -> B R D."""
-    if not _is_plain(block) or (isinstance(read, Tensor) and read.shape[1] >= tokens.shape[1]):
+    if not is_plain(block) or (isinstance(read, Tensor) and read.shape[1] >= tokens.shape[1]):
         return pick(block(tokens), read)
     normed = block.norm1(tokens)
     x = pick(tokens, read)
@@ -30,7 +30,7 @@ def pick(tokens: Tensor, read: Tensor | slice) -> Tensor:
     return torch.gather(tokens, 1, read.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
 
 
-def _is_plain(block: nn.Module) -> bool:
+def is_plain(block: nn.Module) -> bool:
     """Other block types (parallel, post-norm, gated) run whole."""
     return type(block) is Block and type(block.attn) is Attention and getattr(block.attn, "gate", None) is None
 

@@ -27,7 +27,7 @@ def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0, cell: 
     """Fixed 2-D sine-cosine positions ψ of a grid of any shape: (H·W) dim, row by row.
 
     Half of the features encode the column, half the row, each as sines and then cosines of dim/4 frequencies.
-    Where the grid's cells are `cell` patches wide and high, each has the place of its centre, counted in patches.
+    Where the grid's cells are `cell` patches wide and high, each has the place of its center, counted in patches.
     """
     if dim % 4:
         raise ValueError(f"sin-cos positions need a dimension divisible by 4, not {dim}")

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.model import positions
-from flexpredict.model.encoder import Encoder, ModelFacts, rescale_residual_branches
+from flexpredict.model.building import ModelFacts, rescale_residual_branches
+from flexpredict.model.encoder import Encoder
 from flexpredict.model.partial_block import block_at
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
@@ -54,7 +55,7 @@ class Predictor(nn.Module):
             )
             self.norm = layer_norm(dim)
             self.output = nn.Linear(dim, output_dim or encoder_dim)
-            self.apply(initialise)
+            self.apply(initialize)
             nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)
             # Last, so that the other initial weights are the same whatever the kind of positions.
             if settings.kind == "learned":
@@ -109,7 +110,7 @@ class Predictor(nn.Module):
         return positions.sincos_positions(grid, self.positions.shape[1]).to(self.positions)
 
     def _cell_positions(self, grid: Grid, cell: int) -> Tensor:
-        """Of square cells of several patches: sines and cosines of their centres, learned ones as means."""
+        """Of square cells of several patches: sines and cosines of their centers, learned ones as means."""
         if isinstance(self.positions, nn.Parameter):
             own = self._positions(grid).unflatten(0, grid).movedim(2, 0)
             return F.avg_pool2d(own, cell).flatten(1).T
@@ -133,7 +134,7 @@ def build_predictor(recipe: Recipe, encoder: Encoder, output_dim: int | None = N
     )
 
 
-def initialise(module: nn.Module) -> None:
+def initialize(module: nn.Module) -> None:
     """New weights of a linear layer, from torch's generator."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=WEIGHT_STD)

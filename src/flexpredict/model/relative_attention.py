@@ -74,7 +74,7 @@ def _interpolation(old: int, new: int) -> Tensor:
 def _places(old: int, new: int) -> Tensor:
     """Where the displacements along a side of `old` patches are put on one of `new`, for a table to be resized.
 
-    A neighbour stays a neighbour, one patch away; each further one is put farther from the one before by a constant
+    A neighbor stays a neighbor, one patch away; each further one is put farther from the one before by a constant
     ratio, such that the last reaches the new edge. The ratio is at least 1.01 and at most 1.5.
     """
     low, high = 1.01, 1.5

@@ -1,5 +1,6 @@
 """`flexpredict inspect`: what is in a set of images, before anything is trained on it."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -7,6 +8,8 @@ from flexpredict.data.arguments import StreamLike
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.extraction import SizeLike, one_image_size
 from flexpredict.settings.masking import Masking
+from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.ranges import Checked, ranged
 
 if TYPE_CHECKING:
     from flexpredict.prepare.inspection.inspection import Inspection
@@ -14,22 +17,9 @@ if TYPE_CHECKING:
 _MODELS_OWN_PATCH = 16  # of the models that pre-training chooses by default
 
 
-def inspect(
-    data: StreamLike,
-    out: str | Path = "inspection",
-    *,
-    sample: int | None = None,
-    image_size: SizeLike | None = None,
-    patch_size: int | None = None,
-    augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop",
-    masking: Masking | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-) -> "Inspection":
-    """Count and check images, and draw a contact sheet of them.
-
-    Decodes every image, and finds sizes, formats, classes, broken files and exact duplicates. The contact sheet shows
-    some of the images, and what the model will see of them after augmentation and masking.
+@dataclass(frozen=True, kw_only=True)
+class InspectSettings(Checked):
+    """What `inspect` takes.
 
     Args:
         data: images to inspect.
@@ -42,30 +32,45 @@ def inspect(
         seed: seed of the crops and masks on the contact sheet.
         workers: processes that decode images; 0 for none but this (default: one for each core).
     """
+
+    data: StreamLike = field(kw_only=False)
+    out: str | Path = field(default="inspection", kw_only=False)
+    sample: int | None = ranged(None, least=1)
+    image_size: SizeLike | None = None
+    patch_size: int | None = ranged(None, least=1)
+    augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
+    masking: Masking = field(default_factory=Masking)
+    seed: int = ranged(0, least=0)
+    workers: int | None = ranged(None, least=0)
+
+
+@takes_fields_of(InspectSettings)
+def inspect(asked: InspectSettings) -> "Inspection":
+    """Count and check images, and draw a contact sheet of them.
+
+    Decodes every image, and finds sizes, formats, classes, broken files and exact duplicates. The contact sheet shows
+    some of the images, and what the model will see of them after augmentation and masking.
+    """
     from rich.console import Console
 
     from flexpredict.cores import cores
-    from flexpredict.data.default_sizes import default_image_size, default_patch_size
     from flexpredict.data.sources.opening import is_stream, open_data
     from flexpredict.data.sources.streams import stream_sizes
-    from flexpredict.errors import UserError
     from flexpredict.prepare.inspection.contact_sheet import TrainingView
     from flexpredict.prepare.inspection.inspection import inspect_images
+    from flexpredict.sizes import default_image_size, default_patch_size
 
-    for name, value, least in (("sample", sample, 1), ("workers", workers, 0), ("patch_size", patch_size, 1)):
-        if value is not None and value < least:
-            raise UserError(f"{name}={value} must be at least {least}.")
-    size, console = one_image_size(image_size), Console(soft_wrap=True)
-    images = open_data(data, console)
+    size, console = one_image_size(asked.image_size), Console(soft_wrap=True)
+    images = open_data(asked.data, console)
     if size is None:
         sizes = stream_sizes(images) if is_stream(images) else images.sizes()
         size = (default_image_size(sizes),) * 2 if sizes else None
     view = None  # as no image can be read
     if size is not None:
-        preset = PRESETS[augmentation] if isinstance(augmentation, str) else augmentation
-        patch_size = patch_size or default_patch_size(size, _MODELS_OWN_PATCH)
-        view = TrainingView(size, patch_size, preset, masking or Masking(), seed)
+        preset = PRESETS[asked.augmentation] if isinstance(asked.augmentation, str) else asked.augmentation
+        patch_size = asked.patch_size or default_patch_size(size, _MODELS_OWN_PATCH)
+        view = TrainingView(size, patch_size, preset, asked.masking, asked.seed)
         # Settings that do not work are refused now, not after an hour of decoding.
         view.check()
-    processes = cores() if workers is None else workers
-    return inspect_images(images, Path(out), view, sample=sample, workers=processes, console=console)
+    workers = cores() if asked.workers is None else asked.workers
+    return inspect_images(images, Path(asked.out), view, sample=asked.sample, workers=workers, console=console)

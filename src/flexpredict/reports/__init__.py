@@ -1,5 +1,5 @@
-"""The HTML page of a run."""
+"""The HTML page of runs and encoders."""
 
-from flexpredict.reports.page import write_report
+from flexpredict.reports.writing import refresh_report, write_report
 
-__all__ = ["write_report"]
+__all__ = ["refresh_report", "write_report"]

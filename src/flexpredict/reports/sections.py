@@ -1,14 +1,41 @@
-"""What the page of a run shows: which numbers stand together, what they mean, and how to read them."""
+"""Which curves the page shows, what each of them means, and which stand together to answer a question."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flexpredict.reports.charts import Metric
+
+@dataclass(frozen=True)
+class Metric:
+    """How one logged quantity is drawn and written.
+
+    Args:
+        key: its name in metrics.jsonl.
+        share: whether it is between 0 and 1 and shown in percent.
+        noisy: whether smoothing makes sense. A schedule is exact: smoothing would only round its corners.
+        digits: significant digits of its last value.
+    """
+
+    key: str
+    title: str
+    meaning: str = ""
+    share: bool = False
+    noisy: bool = True
+    digits: int = 3
+
+    @property
+    def unit(self) -> str:
+        return "%" if self.share else ""
+
+    def factor(self, values: Iterable[float]) -> float:
+        """From what was logged to what is shown; a share well above 1 was logged in percent already."""
+        return 100 if self.share and max(values, default=0) < 1.5 else 1
 
 
 @dataclass(frozen=True)
 class Section:
-    """Charts that answer one question, and a sentence on how to read them."""
+    """Curves that answer one question, and how to read them."""
 
+    key: str
     title: str
     reading: str
     bad_sign: str
@@ -17,17 +44,23 @@ class Section:
 
 SECTIONS = (
     Section(
+        "learning",
         "Is it learning?",
-        "The loss should fall fast, then slowly; k-NN accuracy is the better judge, and should rise to the end.",
-        "k-NN accuracy that stays flat or falls, or a loss that jumps and does not come back.",
+        "The loss should fall fast, then slowly, but it is a poor judge: what is predicted changes while it is "
+        "learned. Accuracy on labeled images, with --probe_data, is the better one and should rise to the end.",
+        "accuracy that stays flat or falls, or a loss that jumps and does not come back.",
         (
             Metric("loss", "Loss", "Distance between prediction and target."),
             Metric(
-                "knn_accuracy", "k-NN accuracy", "Labels guessed from nearest neighbours.", share=True, noisy=False
+                "knn_accuracy", "k-NN accuracy", "Labels guessed from nearest neighbors.", share=True, noisy=False
+            ),
+            Metric(
+                "linear_accuracy", "Linear accuracy", "Labels read off by a linear probe.", share=True, noisy=False
             ),
         ),
     ),
     Section(
+        "collapse",
         "Is it collapsing?",
         "A collapsed encoder gives everything the same features, so the loss is small and the model useless; "
         "both curves should settle well above zero.",
@@ -38,14 +71,16 @@ SECTIONS = (
         ),
     ),
     Section(
-        "What, or only where?",
+        "place",
+        "Does it only tell where?",
         "Location share is the part of the variance of patch features that the place of the patch explains: at 0% "
         "features tell what is there, at 100% they tell where it is and nothing else; it should stay low.",
         "a share that climbs past 60%: try stochastic positions, or a higher noise-to-signal ratio.",
         (Metric("location_share", "Location share", "Variance of features that the place explains.", share=True),),
     ),
     Section(
-        "What the noise does",
+        "noise",
+        "What does the noise do?",
         "Masked tokens stand at noisy positions, and the same matrix A scales the noise and the context, "
         "so that the model cannot drop one and keep the other; the curves should level off.",
         "‖A‖ shrinking to nothing, which switches the noise off, or hardly any token keeping its place, "
@@ -53,13 +88,15 @@ SECTIONS = (
         (
             Metric("A_norm", "‖A‖", "Size of the matrix shared by context and noise."),
             Metric("mask_token_norm", "‖m̃‖", "Size of the learned mask token."),
+            Metric("noise_std", "Noise level", "Standard deviation of n.", noisy=False),
             Metric("noise_to_signal", "Noise to signal", "Length of the noise over that of the position."),
             Metric("location_blur", "Location blur", "How far the noise moves a masked token, in patches."),
             Metric("location_kept", "Location kept", "Masked tokens still nearest to their true place.", share=True),
         ),
     ),
     Section(
-        "Optimisation",
+        "optimization",
+        "Is the optimization sound?",
         "Learning rate, weight decay and momentum follow their schedules; "
         "the gradient norm should keep its order of magnitude.",
         "a gradient norm that climbs, or spikes again and again: try a longer warm-up or a smaller learning rate.",
@@ -71,9 +108,10 @@ SECTIONS = (
         ),
     ),
     Section(
-        "Speed",
+        "speed",
+        "Is it fast enough?",
         "Images per second should be level, and next to no time should go into waiting for data.",
-        "a wait of more than a few per cent: images are decoded too slowly; add workers, or store smaller images.",
+        "a wait of more than a few percent: images are decoded too slowly; add workers, or store smaller images.",
         (
             Metric("images_per_second", "Images per second", "All devices together."),
             Metric("data_wait", "Data wait", "Part of the time spent waiting for images.", share=True),
@@ -81,4 +119,10 @@ SECTIONS = (
         ),
     ),
 )
-KNOWN = {metric.key for section in SECTIONS for metric in section.metrics}
+METRICS = {metric.key: metric for section in SECTIONS for metric in section.metrics}
+
+
+def with_others(keys: Iterable[str]) -> tuple[Section, ...]:
+    """All sections, and one more for what else was logged."""
+    others = tuple(Metric(key, key) for key in keys if key not in METRICS)
+    return (*SECTIONS, Section("other", "Other", "What else was logged.", "", others))

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
-from flexpredict.model.encoder import Encoder, build_encoder
+from flexpredict.model.building import build_encoder
+from flexpredict.model.encoder import Encoder
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import EncoderPositions
 from flexpredict.sizes import Grid

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from flexpredict.errors import UserError
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.series import Series, is_finite
 
 MOST_WARNINGS = 50  # different ones
@@ -38,17 +39,22 @@ class Run:
     series: dict[str, Series] = field(default_factory=dict)
     steps: float = 0
     epoch: float | None = None
-    seconds: float = 0  # of training, reckoned from images per second
+    clock: Series = field(default_factory=Series)  # seconds of training up to each step, from images per second
     warnings: dict[str, Warned] = field(default_factory=dict)
     more_warnings: int = 0
-    results: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, Any] = field(default_factory=dict)  # by what was measured
     skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
     more_skipped: int = 0
     unreadable: list[str] = field(default_factory=list)  # what of the folder could not be read, in words
+    encoders: tuple[str, ...] = ()  # names of the encoder files that are there
+
+    @property
+    def seconds(self) -> float:
+        return self.clock.last or 0.0
 
     @property
     def images(self) -> float | None:
-        batch = _number(self.config.get("batch_size"))
+        batch = number(self.config.get("batch_size"))
         return self.steps * batch if batch and self.steps else None
 
 
@@ -61,7 +67,7 @@ def read_run(run: Path) -> Run:
     record = Run(name=run.resolve().name, config=_read_config(run / "config.yaml"))
     _read_metrics(record, run / "metrics.jsonl")
     for line in _json_lines(record, run / "warnings.jsonl"):
-        _add_warning(record, str(line.get("text", "")), _number(line.get("step")))
+        _add_warning(record, str(line.get("text", "")), number(line.get("step")))
     for line in _json_lines(record, run / "skipped.jsonl"):
         if len(record.skipped) < MOST_SKIPPED:
             record.skipped.append((str(line.get("path", "")), str(line.get("reason", ""))))
@@ -69,7 +75,9 @@ def read_run(run: Path) -> Run:
             record.more_skipped += 1
     environment = _read_json(record, run / "environment.json")
     record.environment = environment if isinstance(environment, dict) else {}
-    record.results = _result_rows(_read_json(record, run / "results.json"))
+    record.results = _named_results(_read_json(record, run / "results.json"))
+    folder = RunFolder(run)
+    record.encoders = tuple(path.name for path in (folder.encoder, folder.best_encoder) if path.is_file())
     return record
 
 
@@ -120,26 +128,27 @@ def _json_lines(record: Run, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_metrics(record: Run, path: Path) -> None:
-    batch = _number(record.config.get("batch_size"))
+    batch = number(record.config.get("batch_size"))
     timed = 0.0  # the step up to which time has been counted; what a resumed run repeats is counted once
     for line in _json_lines(record, path):
-        step = _number(line.get("step"))
+        step = number(line.get("step"))
         record.steps = step = record.steps + 1 if step is None else step
-        epoch = _number(line.get("epoch"))
+        epoch = number(line.get("epoch"))
         record.epoch = record.epoch if epoch is None else epoch
-        speed = _number(line.get("images_per_second"))
+        speed = number(line.get("images_per_second"))
         if batch and speed and speed > 0 and step > timed:
-            record.seconds += (step - timed) * batch / speed
+            record.clock.add(step, record.seconds + (step - timed) * batch / speed)
             timed = step
         for key, value in line.items():
             if type(value) not in DRAWN_TYPES or key in NOT_DRAWN:
                 continue
             if key not in record.series:
                 record.series[key] = Series()
-            record.series[key].add(step, math.nan if value is None else value)
+            usable = number(value)
+            record.series[key].add(step, math.nan if usable is None else usable)
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
     """The value where it is a usable number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
         return None
@@ -157,12 +166,18 @@ def _add_warning(record: Run, text: str, step: float | None) -> None:
         warned.first = step
 
 
-def _result_rows(results: Any) -> list[dict[str, Any]]:
-    if isinstance(results, list):
-        return [row if isinstance(row, dict) else {"value": row} for row in results]
+def _named_results(results: Any) -> dict[str, Any]:
+    """Nested results, or a list of rows each of which is words and numbers, as one value for each name."""
     if isinstance(results, dict):
-        return [{"task": name, "value": value} for name, value in flat(results)]
-    return []
+        return dict(flat(results))
+    named: dict[str, Any] = {}
+    for row in results if isinstance(results, list) else []:
+        entries = row.items() if isinstance(row, dict) else [("value", row)]
+        numbers: dict[str, Any] = {str(name): value for name, value in entries if isinstance(value, int | float)}
+        words = [str(value) for name, value in entries if name not in numbers]
+        for name, value in (numbers or {"value": None}).items():
+            named[", ".join(words + [name] * (name != "value" or not words))] = value
+    return named
 
 
 def flat(mapping: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:

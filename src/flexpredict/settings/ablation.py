@@ -9,8 +9,8 @@ from flexpredict.settings.run import Names
 
 
 @dataclass(kw_only=True)
-class AblationSettings(Recipe):
-    """A recipe that all runs share, and what is varied and measured.
+class StudySettings:
+    """What is varied and measured.
 
     Args:
         study: of the paper: table6 (positions), table7 (noise on which tokens), table8 (half resolution), fig3 (level
@@ -22,6 +22,7 @@ class AblationSettings(Recipe):
         holdout: share of the images for validation, held out before pre-training.
         seeds: runs of each arm, from `seed` on (by default 3; where: 5).
         labels: shares of the labels that the probes are trained on.
+        subsets: draws of each share below 1.
         location_images: images to measure location with, at most.
         noise: noise level of the paper's studies as ‖A n‖ / ‖ψ‖ (paper: 0.2).
         levels: values of the one number that fig3, fig4, noise, ema, lr, grid and where vary.
@@ -37,11 +38,11 @@ class AblationSettings(Recipe):
     """
 
     study: str = field(kw_only=False)
-    data: Names | None = None  # type: ignore[assignment]
-    test: Names | None = None
+    test: list[str] | str | None = None
     holdout: float = ranged(0.1, above=0, below=1)
     seeds: int | None = ranged(None, least=1)
     labels: list[float] = field(default_factory=lambda: [0.01, 1.0])
+    subsets: int = ranged(5, least=1)
     location_images: int = ranged(2000, least=1)
     noise: float = ranged(0.2, least=0)
     levels: list[float] = field(default_factory=list)
@@ -53,3 +54,11 @@ class AblationSettings(Recipe):
     chapter: str | Path | None = None
     config: str | Path | None = None
     dry_run: bool = False
+
+
+@dataclass(kw_only=True)
+class AblationSettings(Recipe, StudySettings):
+    """A recipe that all runs share, and what is varied and measured."""
+
+    data: Names | None = None  # type: ignore[assignment]
+    test: Names | None = None  # type: ignore[assignment]

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 from flexpredict.errors import UserError
-from flexpredict.settings.ranges import check_ranges, ranged
+from flexpredict.settings.ranges import Checked, ranged
 from flexpredict.settings.recipe import Precision, parse_image_sizes
 
 Pooling: TypeAlias = Literal["mean", "class"]
+Which: TypeAlias = Literal["target", "context"]
 if TYPE_CHECKING:
     SizeLike: TypeAlias = int | str | tuple[int, int]
 else:
@@ -24,35 +25,36 @@ class DescribedEncoder(Protocol):
     def pooling_in_words(self, pooling: Pooling | None) -> str: ...
 
 
-@dataclass(frozen=True)
-class Extraction:
+@dataclass(frozen=True, kw_only=True)
+class Extraction(Checked):
     """How features are made of images by a frozen encoder.
 
     Args:
-        layers: number of last layers whose features are concatenated.
-        pooling: "mean" of the patches, or the "class" token (default: the encoder's own).
-        image_size: height and width (default: the size that the encoder was trained at).
+        layers: number of last layers whose features are concatenated (paper: 1 and 4).
+        pooling: mean of the patches, or class token (default: the encoder's own).
+        image_size: height x width, 224 or 256x192 (default: as trained).
         batch_size: images encoded at a time.
-        precision: "32-true" or "bf16-mixed".
         workers: processes that read images.
+        precision: precision of the encoder; bf16-mixed is faster on GPUs.
     """
 
     layers: int = ranged(1, least=1)
     pooling: Pooling | None = None
-    image_size: tuple[int, int] | None = ranged(None, least=1)
+    image_size: SizeLike | None = None
     batch_size: int = ranged(64, least=1)
-    precision: Precision = "32-true"
     workers: int = ranged(0, least=0)
+    precision: Precision = "32-true"
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        super().__post_init__()
+        one_image_size(self.image_size)
         for name, known in (("precision", get_args(Precision)), ("pooling", get_args(Pooling))):
             if getattr(self, name) not in (None, *known):
                 raise UserError(f"{name}={getattr(self, name)} is not known. Use one of: {', '.join(known)}.")
 
     def size_for(self, encoder: DescribedEncoder) -> tuple[int, int]:
         """Height and width of the images that this encoder is given."""
-        return self.image_size or encoder.image_size
+        return one_image_size(self.image_size) or encoder.image_size
 
     def describe(self, encoder: DescribedEncoder) -> dict[str, Any]:
         """Everything that decides what the features are, as plain values."""

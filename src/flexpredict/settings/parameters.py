@@ -1,37 +1,48 @@
-"""A function whose parameters are the fields of a dataclass, written once and still known to editors and mypy."""
+"""Functions whose parameters are the fields of a dataclass: written once, and still known to editors and mypy."""
 
 import functools
 import inspect
+import textwrap
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from flexpredict.settings.declarations import descriptions
+from flexpredict.settings.typed_values import typed_values, with_dataclasses
+
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-def takes_fields_of(settings: Callable[P, Any]) -> Callable[[Callable[[dict[str, Any]], T]], Callable[P, T]]:
-    """Decorate a function that takes a dictionary: it is then called like the dataclass `settings`.
+def takes_fields_of(settings: Callable[P, S]) -> Callable[[Callable[[S], T]], Callable[P, T]]:
+    """Decorate a function of one object of the dataclass `settings`: it is then called like the dataclass itself."""
 
-    The dictionary has what the caller gave, without defaults. Unknown names are in it too, so that the function can
-    suggest what was meant.
-    """
+    def make(given: dict[str, Any]) -> S:
+        make_settings: Callable[..., S] = settings
+        return make_settings(**with_dataclasses(settings, typed_values(settings, given)))
 
-    def decorate(function: Callable[[dict[str, Any]], T]) -> Callable[P, T]:
-        signature = inspect.signature(settings)
-        returns = inspect.signature(function).return_annotation
-
-        @functools.wraps(function)
-        def call(*positional: P.args, **named: P.kwargs) -> T:
-            return function({**signature.bind_partial(*positional).arguments, **named})
-
-        call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
-        call.fields_of = settings  # type: ignore[attr-defined]
-        call.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n{_documented_fields(settings)}"
-        return call
-
-    return decorate
+    return functools.partial(_called_like, settings, make)
 
 
-def _documented_fields(settings: Callable[..., Any]) -> str:
-    documented = (inspect.getdoc(one) or "" for one in getattr(settings, "__mro__", (settings,)))
-    return "\n".join(fields.rstrip() for text in documented if (fields := text.partition("Args:\n")[2]))
+def takes_some_fields_of(settings: Callable[P, Any]) -> Callable[[Callable[[dict[str, Any]], T]], Callable[P, T]]:
+    """The same for a function of a dictionary: it has what the caller gave, unchecked and without defaults."""
+    return functools.partial(_called_like, settings, dict)
+
+
+def _called_like(
+    settings: Callable[P, Any], make: Callable[[dict[str, Any]], Any], function: Callable[[Any], T]
+) -> Callable[P, T]:
+    signature = inspect.signature(settings)
+    returns = inspect.signature(function).return_annotation
+
+    @functools.wraps(function)
+    def call(*positional: P.args, **named: P.kwargs) -> T:
+        return function(make({**signature.bind_partial(*positional).arguments, **named}))
+
+    call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
+    described = descriptions(settings)
+    lines = [f"{name}: {described.get(name, '')}" for name in signature.parameters]
+    wrap = textwrap.TextWrapper(116, "    ", " " * 8, break_on_hyphens=False)
+    fields = map(wrap.fill, lines)
+    call.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nArgs:", *fields])
+    return call

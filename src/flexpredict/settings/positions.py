@@ -28,7 +28,7 @@ class Positions:
             its context. All start at the same ‖noise‖ / ‖ψ‖.
         noise_on: which tokens have noise on their positions: "masked" (paper), "context" or "both".
         hold: keep ‖A n‖ / ‖ψ‖ where it starts, whatever becomes of ‖A‖ (paper: it is left to fall with ‖A‖).
-        l1: weight of an L1 penalty on A, the sum of |A_ij|, for every kind of positions.
+        l1: weight of an L1 penalty on A, the sum of the absolute values of its entries, for every kind of positions.
         schedule: the noise level over the run: "constant" (paper), or "linear" or "cosine" to final_level.
         final_level: noise level at the end, as a share of that at the start.
     """

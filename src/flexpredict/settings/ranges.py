@@ -37,6 +37,13 @@ def ranged(default: Any, **bounds: float) -> Any:
     return dataclasses.field(default=default, metadata={"range": Range(**bounds)})
 
 
+class Checked:
+    """A dataclass of settings that refuses values out of their ranges."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
 def check_ranges(settings: Any, group: str = "") -> None:
     """Refuse a dataclass of settings, or one nested in it, that has a value out of its range."""
     for field in dataclasses.fields(settings):

@@ -15,6 +15,7 @@ Scale = Literal["small", "published"]
 MethodName = Literal["ijepa", "mae", "data2vec"]
 Precision = Literal["32-true", "bf16-mixed"]
 EncoderPositions = Literal["sincos", "learned", "relative"]
+Strategy = Literal["auto", "ddp", "fsdp"]
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Recipe:
         data: a folder of images (nested or flat, no labels needed), WebDataset shards (shards-{000..127}.tar),
             parquet files, hf://NAME[:SPLIT], or 'scenes' for the built-in ones; or several of these. stream: before
             shards, parquet files or hf:// reads them in order, without a copy on disk.
-        method: what is learnt from: 'ijepa' predicts features of masked blocks, 'mae' pixels of masked patches,
+        method: what is learned from: 'ijepa' predicts features of masked blocks, 'mae' pixels of masked patches,
             'data2vec' averaged features of masked patches, inside the encoder.
         model: timm name of a plain ViT (by default vit_tiny on a CPU, vit_small or vit_base on a GPU).
         image_size: height and width, for example 224 or 256x192 (by default from the images, at most 224). Several,
@@ -64,19 +65,22 @@ class Recipe:
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
         max_skipped: share of unreadable images above which the run stops.
-        batch_size: images of one optimiser step, over all devices (by default 64 on a CPU, 128 a GPU).
+        batch_size: images of one optimizer step, over all devices (by default 64 on a CPU, 128 a GPU).
         accumulate: parts in which a device works through its share of the batch, to save memory.
         optimizer: AdamW or Muon, and the schedules.
         init_from: start from other weights: a run folder, a checkpoint of I-JEPA, StoP, MAE, DINO and others,
             timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
-            and the optimiser and step count start afresh.
+            and the optimizer and step count start afresh.
         seed: initial weights, order of data, crops, masks and noise are all functions of it.
         precision: '32-true' or 'bf16-mixed' (by default bf16 on a GPU that has it).
         compile: compile the model with torch.compile.
+        checkpoint_activations: keep only the inputs of transformer blocks, and compute the rest again in the backward
+            pass: a fraction of the memory for about a third more work, and the same weights.
         accelerator: what Lightning Fabric should run on ('auto', 'cpu', 'cuda', 'mps').
         devices: number of devices on this machine, or 'auto' for all.
         num_nodes: number of machines.
-        strategy: how Lightning Fabric spreads the work ('auto' is DDP where there are several devices).
+        strategy: how the work is spread over devices: 'ddp' (each has the whole model), or 'fsdp' (those of a machine
+            share weights, gradients and the optimizer's state); 'auto' is ddp where there are several.
         workers: processes that read images (by default from the number of cores).
         log_every: steps between two lines of metrics.jsonl.
         checkpoint_every: steps between two checkpoints (by default twenty in a run, at most 1000 steps apart).
@@ -111,10 +115,11 @@ class Recipe:
     seed: int = ranged(0, least=0)
     precision: Precision | None = None
     compile: bool = False
+    checkpoint_activations: bool = False
     accelerator: str = "auto"
     devices: int | str = "auto"
     num_nodes: int = ranged(1, least=1)
-    strategy: str = "auto"
+    strategy: Strategy = "auto"
     workers: int | None = ranged(None, least=0)
     log_every: int = ranged(10, least=1)
     checkpoint_every: int | None = ranged(None, least=1)
@@ -147,6 +152,7 @@ FREE_ON_RESUME = (
     "devices",
     "num_nodes",
     "strategy",
+    "checkpoint_activations",
     "workers",
     "checkpoint_every",
     "keep_every",

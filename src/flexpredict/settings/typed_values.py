@@ -14,6 +14,7 @@ from flexpredict.errors import UserError, closest, did_you_mean, printable
 from flexpredict.settings.declarations import Setting, alternatives, declared, in_words
 
 _WRONG_VALUE = (ArgumentError, TypeError, ValueError, OverflowError)
+_PLAIN = (str, int, float, list, tuple, dict, Path, type(None))
 _LONGEST = 200  # characters of a value that a message shows
 
 
@@ -82,6 +83,8 @@ def _as_group(setting: Setting, value: Any) -> Mapping[str, Any] | None:
 
 
 def _converted(setting: Setting, value: Any) -> Any:
+    if str in alternatives(setting.kind) and not isinstance(value, _PLAIN):
+        return value  # from Python, the thing itself may be given instead of its name: an encoder, opened images
     if isinstance(value, Path):
         value = str(value)
     elif isinstance(value, list | tuple):

@@ -9,6 +9,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from flexpredict.errors import UserError
+from flexpredict.training.sharding import sharding_strategy
 
 T = TypeVar("T")
 
@@ -19,7 +20,9 @@ class Hardware(Protocol):
     accelerator: str
     devices: int | str
     num_nodes: int
-    strategy: str
+
+    @property
+    def strategy(self) -> str: ...
 
     @property
     def precision(self) -> str | None: ...
@@ -50,7 +53,7 @@ def launch_fabric(
             accelerator=accelerator,
             devices=devices if devices == "auto" else int(devices),
             num_nodes=num_nodes,
-            strategy=strategy,
+            strategy=sharding_strategy() if strategy == "fsdp" else strategy,
             precision=precision,  # type: ignore[arg-type]
         )
     except (ValueError, RuntimeError, MisconfigurationException) as error:

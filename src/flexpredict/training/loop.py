@@ -20,6 +20,7 @@ from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
+from flexpredict.runs.metrics import Record
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.health import feature_health, location_health, position_health
 from flexpredict.training.journal import Journal
@@ -29,7 +30,7 @@ from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.schedules import linear, noise_share
 from flexpredict.training.signals import stop_on_signal
 
-Probe = Callable[[Encoder], float]
+Probe = Callable[[Encoder], Record]
 
 
 @dataclass
@@ -49,8 +50,12 @@ def train(
     folder: RunFolder,
     progress: TrainingProgress,
     probe: Probe | None = None,
+    at_checkpoint: Callable[[], object] = lambda: None,
 ) -> Outcome:
-    """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan."""
+    """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan.
+
+    at_checkpoint: what the first rank does besides, when it has written one.
+    """
     recipe, settings = plan.recipe, plan.recipe.optimizer
     model.to(fabric.device)  # before the optimizers load their state, which goes where the parameters are
     optimizers = build_optimizers(settings, model)
@@ -126,7 +131,7 @@ def train(
                 if prediction.penalty is not None:
                     record["l1_penalty"] = float(prediction.penalty)
                 if probe is not None and plan.probe_due(step + 1):
-                    record["knn_accuracy"] = probe(model.saved_encoder[0])
+                    record |= probe(model.saved_encoder[0])
                 journal.write(step + 1, record)
                 # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
                 if record.get("knn_accuracy", 0.0) > journal.best:
@@ -143,6 +148,7 @@ def train(
                     save_checkpoint(folder.checkpoints, step + 1, model, optimizers, journal.state(), keep)
                     encoder, name = model.saved_encoder
                     save_encoder(folder.encoder, encoder, spec, name)
+                    at_checkpoint()
                 fabric.barrier()
             progress.step(step + 1)
             if stopping:

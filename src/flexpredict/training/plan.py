@@ -9,20 +9,22 @@ from typing import Any
 import torch
 
 from flexpredict.cores import cores
-from flexpredict.data.default_sizes import default_image_size, default_patch_size
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.sources.streams import stream_sizes
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
 from flexpredict.methods.method import Method
-from flexpredict.model.encoder import check_patches, model_facts
+from flexpredict.model.building import check_patches, model_facts
+from flexpredict.model.recomputation import recompute_in_backward
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe, SettledRecipe, parse_image_sizes
 from flexpredict.settings.scale import augmentation_of, published_lr, scale_of, with_defaults
+from flexpredict.sizes import default_image_size, default_patch_size
 from flexpredict.training.schedules import cosine, warmup_cosine
+from flexpredict.training.sharding import check_engine
 
 # Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
 # on a GPU; never more than the paper's 600 epochs.
@@ -51,7 +53,10 @@ class Plan:
         return self.image_sizes[0]
 
     def build_model(self) -> Method:
-        return build_method(self.recipe, self.encoder.build(self.recipe.seed))
+        model = build_method(self.recipe, self.encoder.build(self.recipe.seed))
+        if self.recipe.checkpoint_activations:
+            recompute_in_backward(model.trained_blocks())
+        return model
 
     def rate(self, step: int) -> float:
         """The learning rate as a share of its peak."""
@@ -102,6 +107,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
     recipe = _with_defaults(recipe, samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
+    check_engine(recipe, facts)
     for height, width in image_sizes:
         check_patches((height, width), patch_size)
         check_masking(recipe.masking, check_grid(recipe, (height // patch_size, width // patch_size)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.model.encoder import ModelFacts, model_facts
+from flexpredict.model.building import ModelFacts, model_facts
 from flexpredict.settings.recipe import Recipe
 from flexpredict.training.plan import Plan
 

@@ -28,9 +28,9 @@ class Scenes:
     backdrops: Backdrops  # B ...
     objects: Objects  # B K ..., nearest first
     present: NDArray[np.bool_]  # B K: False leaves the object out
-    light: Floats  # B 2: the unit vector (y, x) towards the lamp
+    light: Floats  # B 2: the unit vector (y, x) toward the lamp
     noise_start: Floats  # B, in [0, 1): which noise
-    noise_level: Floats  # B: standard deviation in grey levels
+    noise_level: Floats  # B: standard deviation in gray levels
     parts: Objects | None = None  # B K ..., one of each object
 
 

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Pixels = NDArray[np.float32]  # n S S
 
 AMBIENT, DIFFUSE = 0.5, 0.62  # light from everywhere; light from the lamp on a surface that faces it
-LAMP_HEIGHT = 0.75  # z of the unit vector towards the lamp: low enough that slopes show
+LAMP_HEIGHT = 0.75  # z of the unit vector toward the lamp: low enough that slopes show
 SHADOW_WIDTH, SHADOW_DARKNESS = 0.3, 0.55  # in object radii; the share of light it takes away at the outline
 PATTERN_SHARPNESS = 3.0  # how steeply body and pattern change over: soft enough not to alias at 64 px
 _TILE_SIZES = 8  # more of them waste fewer pixels, fewer of them call numpy less often
@@ -24,17 +24,17 @@ _TILE_SIZES = 8  # more of them waste fewer pixels, fewer of them call numpy les
 
 @dataclass(frozen=True)
 class Objects:
-    """N objects. Lengths are in shorter image sides, colours in grey levels."""
+    """N objects. Lengths are in shorter image sides, colors in gray levels."""
 
     kind: NDArray[np.int64]  # N: which shape
-    centre: Floats  # N 2: y, x
+    center: Floats  # N 2: y, x
     radius: Floats  # N
     angle: Floats  # N
-    colours: Floats  # N 2 3: of the body and of its pattern
+    colors: Floats  # N 2 3: of the body and of its pattern
     pattern: Floats  # N 4: what 1, p, q and pq contribute, where p and q are two crossing triangle waves
     pattern_waves: Floats  # N 4: angle, cycles a radius, phase of p, phase of q
     bevel: Floats  # N: how far in from its outline an object rises, as a share of its deepest point; 1 is a cushion
-    gloss: Floats  # N: grey levels of the highlight
+    gloss: Floats  # N: gray levels of the highlight
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Tiles:
 
     which: NDArray[np.int64]  # n: the objects, ascending
     corner: NDArray[np.int64]  # n 2: the pixel (row, column) where the tile begins
-    paint: Pixels  # n 3 S S: colour × coverage
+    paint: Pixels  # n 3 S S: color × coverage
     keep: Pixels  # n S S: the share that shows of what is behind
     inside: NDArray[np.bool_]  # n S S
 
 
 def paint_objects(objects: Objects, light: Floats, size: tuple[int, int]) -> Iterator[Tiles]:
-    """light: N 2, the unit vector (y, x) towards the lamp. size: height and width of the image."""
+    """light: N 2, the unit vector (y, x) toward the lamp. size: height and width of the image."""
     short = min(size)
     step = -(-short // _TILE_SIZES)
     needed = 2 * SPAN * objects.radius * short + 2
@@ -63,9 +63,9 @@ def paint_objects(objects: Objects, light: Floats, size: tuple[int, int]) -> Ite
 def _paint_tiles(which: NDArray[np.int64], o: Objects, light: Floats, side: int, size: tuple[int, int]) -> Tiles:
     short = min(size)
     in_pixels = o.radius * short
-    corner = np.clip(np.round(o.centre * short - side / 2), 0, np.array(size) - side).astype(np.int64)
-    # Pixel centres as seen from the object's, in its radii.
-    offset = (corner[:, :, None] + np.arange(side) + 0.5 - o.centre[:, :, None] * short) / in_pixels[:, None, None]
+    corner = np.clip(np.round(o.center * short - side / 2), 0, np.array(size) - side).astype(np.int64)
+    # Pixel centers as seen from the object's, in its radii.
+    offset = (corner[:, :, None] + np.arange(side) + 0.5 - o.center[:, :, None] * short) / in_pixels[:, None, None]
     dy, dx = offset[:, 0], offset[:, 1]  # n S
 
     distance = _distance_to_outline(o, dy, dx, short)
@@ -90,11 +90,11 @@ def _paint_tiles(which: NDArray[np.int64], o: Objects, light: Floats, side: int,
     cover *= AMBIENT + DIFFUSE * facing
     paint = np.empty((len(which), 3, side, side), np.float32)
     for channel in range(3):
-        body, pattern = o.colours[:, 0, channel], o.colours[:, 1, channel]
-        colour = mix * _each(pattern - body)
-        colour += _each(body)
-        colour *= cover
-        np.add(colour, highlight, out=paint[:, channel])
+        body, pattern = o.colors[:, 0, channel], o.colors[:, 1, channel]
+        color = mix * _each(pattern - body)
+        color += _each(body)
+        color *= cover
+        np.add(color, highlight, out=paint[:, channel])
     return Tiles(which, corner, paint, keep, inside)
 
 
@@ -130,12 +130,12 @@ def _facing(o: Objects, distance: Pixels, light: Floats, in_pixels: Floats) -> P
     facing = LAMP_HEIGHT - slope_y * _each(sideways[:, 0])
     facing -= slope_x * _each(sideways[:, 1])
     facing /= np.sqrt(slope_y * slope_y + slope_x * slope_x + 1)
-    towards: Pixels = np.maximum(facing, 0, out=facing)
-    return towards
+    toward: Pixels = np.maximum(facing, 0, out=facing)
+    return toward
 
 
 def _pattern(o: Objects, dy: Floats, dx: Floats) -> Pixels:
-    """Share of the pattern's colour: stripes, checks or dots, all from two crossing waves."""
+    """Share of the pattern's color: stripes, checks or dots, all from two crossing waves."""
     angle, cycles, phase_p, phase_q = o.pattern_waves.T
     p, q = (_triangle_wave(wave) for wave in _turned(dy, dx, angle, cycles, phase_p, phase_q))
     constant, of_p, of_q, of_pq = o.pattern.T * PATTERN_SHARPNESS

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flexpredict.data.scenes.coats import PLAIN, STRIPED, pattern_waves
 from flexpredict.data.scenes.dice import Dice, Floats, Ints
 from flexpredict.data.scenes.objects import Objects
-from flexpredict.data.scenes.shapes import BALL_RADIUS, PARTS, SHAPES, orbits
+from flexpredict.data.scenes.shapes import BALL_RADIUS, PARTS, PLAIN, SHAPES, STRIPED, orbits, pattern_waves
 
 PART_RADIUS = 0.5  # in radii of the object
 HOME = -np.pi / 2  # on top, the place that mirroring an image leaves where it is
@@ -61,13 +60,13 @@ def attached(parts: Parts, objects: Objects) -> Objects:
     orbit = orbits(PART_RADIUS * BALL_RADIUS * (1 - _OVERLAP))
     steps = np.round(parts.direction / (2 * np.pi) * orbit.shape[1]).astype(np.int64) % orbit.shape[1]
     away = objects.radius * orbit[objects.kind, steps]
-    towards = objects.angle + parts.direction
+    toward = objects.angle + parts.direction
     return Objects(
         kind=parts.kind,
-        centre=objects.centre + away[..., None] * np.stack((np.sin(towards), np.cos(towards)), axis=-1),
+        center=objects.center + away[..., None] * np.stack((np.sin(toward), np.cos(toward)), axis=-1),
         radius=PART_RADIUS * objects.radius,
         angle=objects.angle,
-        colours=objects.colours,
+        colors=objects.colors,
         pattern=parts.coats[..., :4],
         pattern_waves=parts.waves,
         bevel=objects.bevel,

@@ -9,8 +9,8 @@ With `where`, every object has a part. What part it is depends on the object's k
 part strays from the top of its object. Nothing else about a scene depends on it, so scenes can be compared in pairs.
 """
 
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from flexpredict.data.scenes.drawing import draw
 from flexpredict.data.scenes.shapes import SHAPES
 from flexpredict.data.scenes.worlds import MAX_OBJECTS, NEAREST, Worlds, at_frame, imagine
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.named_options import number, parse_options, whole_number
 from flexpredict.randomness import sample_keys, stream_key
 
 Value = TypeVar("Value", np.uint8, np.float32)
@@ -30,6 +31,7 @@ SPLITS = ("train", "test")
 _DISTANCE_BINS = 6
 _SMALLEST_SIDE = 16
 _BLOCK = 512  # scenes imagined at once: bounds the memory of the candidates for places
+IMAGE_OPTIONS = ("count", "size", "seed", "split", "first", "where")
 
 
 @dataclass(frozen=True)
@@ -171,3 +173,28 @@ def _checked(indices: NDArray[np.int64]) -> NDArray[np.int64]:
             f" {indices.dtype}. Give for example np.arange(64)."
         )
     return np.ascontiguousarray(indices, np.int64)
+
+
+@dataclass(frozen=True)
+class SceneOptions:
+    """Every option there is: images, videos and tasks each take some of them."""
+
+    count: int
+    size: int = 64
+    seed: int = 0
+    split: str = "train"
+    first: int = 0
+    frames: int = 16
+    where: float | None = None
+
+
+def read_options(name: str, usual: SceneOptions, known: tuple[str, ...], *, fewest_frames: int = 1) -> SceneOptions:
+    """The usual options, except for those that the name sets. known: those it may set."""
+    fewest = {"count": 1, "frames": fewest_frames}
+    asked: dict[str, Any] = parse_options(name.partition(":")[2], known, name, first="count")
+    for key, value in asked.items():
+        if key == "where":
+            asked[key] = number(value, key, name)
+        elif key != "split":
+            asked[key] = whole_number(value, key, name, fewest.get(key, 0))
+    return replace(usual, **asked)

@@ -1,7 +1,8 @@
 """The ten shapes of the built-in scenes, and those of their parts, as tables of the distance to the outline.
 
 A shape is a function (x, y) -> distance to its outline, positive inside. Objects look the distance up instead of
-computing it, so that objects of all shapes are painted at once.
+computing it, so that objects of all shapes are painted at once. Every shape has a coat, a pattern of its own, as
+zebras have stripes; so has every part.
 """
 
 import functools
@@ -10,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from flexpredict.data.scenes.dice import Floats
+
 Shape = Callable[[Floats, Floats], Floats]
 
 # A table covers [-SPAN, SPAN]² in units of the object's radius: the largest shape and the shadow around it.
@@ -18,39 +20,26 @@ SPAN = 1.35
 # All shapes have the area of a ball of this radius, or else the number of object pixels would tell the class.
 BALL_RADIUS = 0.74
 _DIRECTIONS = 360
-
-
-def _ball(x: Floats, y: Floats) -> Floats:
-    return 1 - np.hypot(x, y)
-
-
-def _box(x: Floats, y: Floats) -> Floats:
-    return _rounded_box(x, y, 0.85, 0.85, corner=0.12)
-
-
-def _ring(x: Floats, y: Floats) -> Floats:
-    return 0.19 - np.abs(np.hypot(x, y) - 0.8)
-
-
-def _star(x: Floats, y: Floats) -> Floats:
-    return _pointed(x, y, tips=5, notch=0.46)
-
-
-def _cross(x: Floats, y: Floats) -> Floats:
-    return _union(_rounded_box(x, y, 1.0, 0.3, corner=0.08), _rounded_box(x, y, 0.3, 1.0, corner=0.08))
+# What 1, p, q and pq contribute (see `Objects.pattern`).
+PLAIN, STRIPED, CHECKED, DOTTED = (-1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 1), (-0.5, 0.8, 0.8, 0)
+# Of each shape; angle in degrees and cycles a radius follow.
+COATS = {
+    "ball": (*PLAIN, 0, 1.0),
+    "box": (*CHECKED, 0, 0.9),
+    "ring": (*STRIPED, 0, 1.1),
+    "star": (*DOTTED, 0, 1.0),
+    "cross": (*STRIPED, 90, 1.1),
+    "crescent": (*STRIPED, 45, 1.4),
+    "triangle": (*CHECKED, 45, 1.6),
+    "bar": (*STRIPED, 0, 2.0),
+    "heart": (*DOTTED, 0, 1.6),
+    "flower": (*STRIPED, 90, 2.0),
+}
 
 
 def _crescent(x: Floats, y: Floats) -> Floats:
     disc, bite = 1 - np.hypot(x, y), 0.78 - np.hypot(x - 0.62, y)
     return -_union(-disc, bite)
-
-
-def _triangle(x: Floats, y: Floats) -> Floats:
-    return _pointed(x, y, tips=3, notch=0.5)
-
-
-def _bar(x: Floats, y: Floats) -> Floats:
-    return 0.36 - np.hypot(np.maximum(np.abs(x) - 0.64, 0), y)
 
 
 def _heart(x: Floats, y: Floats) -> Floats:
@@ -68,21 +57,9 @@ def _flower(x: Floats, y: Floats) -> Floats:
     return _union(petal, middle)
 
 
-def _eyelet(x: Floats, y: Floats) -> Floats:
-    return 0.29 - np.abs(np.hypot(x, y) - 0.7)
-
-
-def _diamond(x: Floats, y: Floats) -> Floats:
-    return _rounded_box((x + y) * np.sqrt(0.5), (y - x) * np.sqrt(0.5), 0.8, 0.8, corner=0.05)
-
-
 def _clover(x: Floats, y: Floats) -> Floats:
     x, y = _folded(x, y, 3)
     return 0.5 - np.hypot(x - 0.46, y)
-
-
-def _sparkle(x: Floats, y: Floats) -> Floats:
-    return _pointed(x, y, tips=4, notch=0.58)
 
 
 def _union(a: Floats, b: Floats) -> Floats:
@@ -115,24 +92,26 @@ def _rounded_box(x: Floats, y: Floats, half_width: float, half_height: float, co
 
 
 SHAPES: dict[str, Shape] = {
-    "ball": _ball,
-    "box": _box,
-    "ring": _ring,
-    "star": _star,
-    "cross": _cross,
+    "ball": lambda x, y: 1 - np.hypot(x, y),
+    "box": lambda x, y: _rounded_box(x, y, 0.85, 0.85, corner=0.12),
+    "ring": lambda x, y: 0.19 - np.abs(np.hypot(x, y) - 0.8),
+    "star": lambda x, y: _pointed(x, y, tips=5, notch=0.46),
+    "cross": lambda x, y: _union(
+        _rounded_box(x, y, 1.0, 0.3, corner=0.08), _rounded_box(x, y, 0.3, 1.0, corner=0.08)
+    ),
     "crescent": _crescent,
-    "triangle": _triangle,
-    "bar": _bar,
+    "triangle": lambda x, y: _pointed(x, y, tips=3, notch=0.5),
+    "bar": lambda x, y: 0.36 - np.hypot(np.maximum(np.abs(x) - 0.64, 0), y),
     "heart": _heart,
     "flower": _flower,
 }
 # Parts are compact: they touch their object wherever on its outline they stand, and their shadow ends within SPAN.
 PARTS: dict[str, Shape] = {
-    "knob": _ball,
-    "eyelet": _eyelet,
-    "diamond": _diamond,
+    "knob": lambda x, y: 1 - np.hypot(x, y),
+    "eyelet": lambda x, y: 0.29 - np.abs(np.hypot(x, y) - 0.7),
+    "diamond": lambda x, y: _rounded_box((x + y) * np.sqrt(0.5), (y - x) * np.sqrt(0.5), 0.8, 0.8, corner=0.05),
     "clover": _clover,
-    "sparkle": _sparkle,
+    "sparkle": lambda x, y: _pointed(x, y, tips=4, notch=0.58),
 }
 
 
@@ -142,13 +121,13 @@ def distance_tables(resolution: int) -> tuple[NDArray[np.float32], NDArray[np.fl
 
     Every shape is moved to its centroid and scaled to the same area. Parts follow the ten shapes.
     """
-    x, y = np.meshgrid(_cell_centres(256), _cell_centres(256))
+    x, y = np.meshgrid(_cell_centers(256), _cell_centers(256))
     cell = (2 * SPAN / 256) ** 2
     tables = []
     for distance in (*SHAPES.values(), *PARTS.values()):
         inside = distance(x, y) > 0
         scale = BALL_RADIUS * np.sqrt(np.pi / (inside.sum() * cell))
-        axis = _cell_centres(resolution) / scale
+        axis = _cell_centers(resolution) / scale
         table = scale * distance(*np.meshgrid(axis + x[inside].mean(), axis + y[inside].mean()))
         tables.append(table.astype(np.float32))
     stacked = np.stack(tables)
@@ -159,11 +138,11 @@ def distance_tables(resolution: int) -> tuple[NDArray[np.float32], NDArray[np.fl
 def orbits(radius: float) -> Floats:
     """10 directions: how far from the middle of each shape a disc of this radius still touches it.
 
-    The directions go once around, from x towards y.
+    The directions go once around, from x toward y.
     """
     tables, _ = distance_tables(256)
     directions = np.arange(_DIRECTIONS)[:, None] / _DIRECTIONS * 2 * np.pi
-    axis, two_cells = _cell_centres(256), 4 * SPAN / 256
+    axis, two_cells = _cell_centers(256), 4 * SPAN / 256
     farthest = []
     for table in tables[: len(SHAPES)]:
         row, column = np.nonzero((table > 0) & (table < two_cells))  # the rim, which is what a disc outside touches
@@ -175,5 +154,13 @@ def orbits(radius: float) -> Floats:
     return np.stack(farthest)
 
 
-def _cell_centres(resolution: int) -> Floats:
+def _cell_centers(resolution: int) -> Floats:
     return ((np.arange(resolution) + 0.5) / resolution * 2 - 1) * SPAN
+
+
+def pattern_waves(coats: Floats, numbers: Floats) -> Floats:
+    """... 4: angle and cycles nearly those of the coats (... 6), any phases. numbers: ... 4, in [0, 1)."""
+    waves = numbers * (0.3, 0.2, 1, 1) - (0.15, 0, 0, 0)
+    waves[..., 0] += np.deg2rad(coats[..., 4])
+    waves[..., 1] += coats[..., 5]
+    return waves

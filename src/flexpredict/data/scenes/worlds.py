@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from flexpredict.data.scenes.backdrops import Backdrops
-from flexpredict.data.scenes.coats import COATS, pattern_waves
 from flexpredict.data.scenes.dice import Dice, Floats, Ints, Range
 from flexpredict.data.scenes.drawing import Scenes
 from flexpredict.data.scenes.objects import Objects
 from flexpredict.data.scenes.parts import Parts, attached, imagine_parts
-from flexpredict.data.scenes.shapes import SHAPES
+from flexpredict.data.scenes.shapes import COATS, SHAPES, pattern_waves
 
 # How hard the scenes are. Lengths are in shorter image sides.
 MAX_OBJECTS = 6  # counts are uniform from 1 to this
@@ -26,16 +25,16 @@ FARTHEST = 5.2  # distance up to which the other objects stand
 RADIUS_AT_1 = 0.8  # radius of an object at distance 1: at 64 px, objects have a radius of 9 to 24 pixels
 SIZE_SPREAD = 0.12  # true sizes differ by this share, so apparent size does not quite tell distance
 CLEARANCE = 0.1  # the middle of an object, this share of its radius, is never hidden: 1 forbids occlusion
-EDGE = 0.7  # a centre is this many radii from the image's edge: less than 1 cuts objects off
+EDGE = 0.7  # a center is this many radii from the image's edge: less than 1 cuts objects off
 OBJECT_VALUE: Range = (0.6, 1.0)  # brightness of objects and backdrops: where they overlap,
 BACKDROP_VALUE: Range = (0.4, 0.55)  # figure and ground are harder to tell apart
-OBJECT_SATURATION: Range = (0.1, 0.5)  # colours say nothing about the class; the stronger they are,
-BACKDROP_SATURATION: Range = (0.0, 0.25)  # the more of what a model learns first is colour
+OBJECT_SATURATION: Range = (0.1, 0.5)  # colors say nothing about the class; the stronger they are,
+BACKDROP_SATURATION: Range = (0.0, 0.25)  # the more of what a model learns first is color
 PATTERN_CONTRAST = 1.0  # 0 makes objects plain and leaves only the outline to tell their kind
 PATTERN_VALUE: Range = (0.1, 0.3)  # brightness of the pattern: far from the body's, so that it shows at any hue
 BACKDROP_CONTRAST = 0.3  # multiplies gradients, clouds, stripes, checks and spots
-HAZE = 0.3  # share of the backdrop's colour in an object at FARTHEST: the cue to distance besides size
-NOISE_LEVEL = 4.0  # standard deviation of the sensor noise, in grey levels
+HAZE = 0.3  # share of the backdrop's color in an object at FARTHEST: the cue to distance besides size
+NOISE_LEVEL = 4.0  # standard deviation of the sensor noise, in gray levels
 
 # How much a video moves, at most, from one frame to the next.
 SPEED, SPIN, BREATH, PAN = 0.03, 0.06, 0.02, 0.005  # of objects (sides, radians, share of radius) and camera (sides)
@@ -69,7 +68,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
     nearest = dice.between("nearest", NEAREST)
     distance = _distances(dice, nearest, wanted)
     radius = RADIUS_AT_1 / distance * dice.between("size", (1 - SIZE_SPREAD, 1 + SIZE_SPREAD), count)
-    centre, present = _places(dice("place", count, _CANDIDATES, 2), radius, wanted, size)
+    center, present = _places(dice("place", count, _CANDIDATES, 2), radius, wanted, size)
 
     stranger = (classes[:, None] + 1 + dice.choice("stranger", len(SHAPES) - 1, count)) % len(SHAPES)
     of_the_kind = dice("of the kind", count) < OF_THE_KIND
@@ -82,10 +81,10 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
     lamp = dice.between("lamp", (0, 2 * np.pi))
     objects = Objects(
         kind=kind,
-        centre=centre,
+        center=center,
         radius=radius,
         angle=np.pi * TURN * dice.between("angle", (-1, 1), count),
-        colours=_object_colours(dice, distance, backdrops),
+        colors=_object_colors(dice, distance, backdrops),
         pattern=coats[..., :4],
         pattern_waves=pattern_waves(coats, dice("pattern waves", count, 4)),
         bevel=dice.between("bevel", (0.35, 1), count),
@@ -117,13 +116,13 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
 def at_frame(worlds: Worlds, frame: int, size: tuple[int, int]) -> Scenes:
     """The scenes as they are `frame` frames later. Objects bounce off the edges, and sway a little to and fro."""
     scenes, objects = worlds.scenes, worlds.scenes.objects
-    low, room = _where_centres_may_be(objects.radius, size)
-    travelled = (objects.centre - low + worlds.velocity * frame) / room
-    bounced = 1 - np.abs(1 - travelled % 2)
+    low, room = _where_centers_may_be(objects.radius, size)
+    traveled = (objects.center - low + worlds.velocity * frame) / room
+    bounced = 1 - np.abs(1 - traveled % 2)
     sway = 0.3  # radians a frame
     moved = replace(
         objects,
-        centre=low + bounced * room,
+        center=low + bounced * room,
         angle=objects.angle + worlds.spin * frame,
         radius=objects.radius * (1 + worlds.breath / sway * np.sin(sway * frame)),
     )
@@ -149,91 +148,91 @@ def _distances(dice: Dice, nearest: Floats, wanted: NDArray[np.bool_]) -> Floats
 def _places(
     candidates: Floats, radius: Floats, wanted: NDArray[np.bool_], size: tuple[int, int]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Centres B K 2, nearest first, each the first candidate (B K C 2, in [0, 1)) that is clear of those before it.
+    """Centers B K 2, nearest first, each the first candidate (B K C 2, in [0, 1)) that is clear of those before it.
 
     Where none is, the object is left out: what is counted can be seen.
     """
-    low, room = _where_centres_may_be(radius, size)
+    low, room = _where_centers_may_be(radius, size)
     candidates = low[:, :, None] + candidates * room[:, :, None]
-    centre, present = candidates[:, :, 0].copy(), wanted.copy()
+    center, present = candidates[:, :, 0].copy(), wanted.copy()
     for k in range(1, radius.shape[1]):
         needed = np.where(present[:, :k], radius[:, :k] + CLEARANCE * radius[:, k, None], 0)[:, :, None]  # B k 1
-        down, across = (candidates[:, None, k, :, i] - centre[:, :k, None, i] for i in (0, 1))  # B k C
+        down, across = (candidates[:, None, k, :, i] - center[:, :k, None, i] for i in (0, 1))  # B k C
         clear: NDArray[np.bool_] = np.all(down**2 + across**2 >= needed**2, axis=1)  # B C
-        centre[:, k] = np.take_along_axis(candidates[:, k], clear.argmax(axis=1)[:, None, None], axis=1)[:, 0]
+        center[:, k] = np.take_along_axis(candidates[:, k], clear.argmax(axis=1)[:, None, None], axis=1)[:, 0]
         present[:, k] &= clear.any(axis=1)
-    return centre, present
+    return center, present
 
 
-def _where_centres_may_be(radius: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
-    """The least centre and the room from there, ... 2 each."""
+def _where_centers_may_be(radius: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
+    """The least center and the room from there, ... 2 each."""
     low = EDGE * np.stack((radius, radius), axis=-1)
     return low, np.array(size) / min(size) - 2 * low
 
 
-def _object_colours(dice: Dice, distance: Floats, backdrops: Backdrops) -> Floats:
+def _object_colors(dice: Dice, distance: Floats, backdrops: Backdrops) -> Floats:
     """B K 2 3."""
     count = distance.shape[1]
-    body = _colour(
+    body = _color(
         dice("hue", count),
         dice.between("saturation", OBJECT_SATURATION, count),
         dice.between("value", OBJECT_VALUE, count),
     )
-    pattern = _colour(
+    pattern = _color(
         dice("pattern hue", count),
         dice.between("pattern saturation", OBJECT_SATURATION, count),
         dice.between("pattern value", PATTERN_VALUE, count),
     )
-    colours = np.stack((body, body + PATTERN_CONTRAST * (pattern - body)), axis=2)
-    middle = backdrops.colour + backdrops.slopes.sum(axis=1) / 2
+    colors = np.stack((body, body + PATTERN_CONTRAST * (pattern - body)), axis=2)
+    middle = backdrops.color + backdrops.slopes.sum(axis=1) / 2
     haze = HAZE * (distance - NEAREST[0]) / (FARTHEST - NEAREST[0])
-    colours += haze[..., None, None] * (middle[:, None, None] - colours)
-    return colours
+    colors += haze[..., None, None] * (middle[:, None, None] - colors)
+    return colors
 
 
 def _backdrops(dice: Dice) -> Backdrops:
     """A gradient with clouds in every scene, and on top of it one of four features, or none."""
     style = dice.choice("style", 5)[:, None]
 
-    def only(this_style: int, colour: Floats) -> Floats:
+    def only(this_style: int, color: Floats) -> Floats:
         chosen = style == this_style
-        return np.where(chosen if colour.ndim == 2 else chosen[:, None], colour, 0)
+        return np.where(chosen if color.ndim == 2 else chosen[:, None], color, 0)
 
     def contrast(what: str, levels: float, *shape: int) -> Floats:
-        """Mostly lighter or darker, a little coloured."""
-        grey, tint = dice.between(what, (-1, 1), *shape, 1), dice.between(f"{what} tint", (-1, 1), *shape, 3)
-        return BACKDROP_CONTRAST * levels * (0.55 * grey + 0.45 * tint)
+        """Mostly lighter or darker, a little colored. Streams keep their names: others would draw other scenes."""
+        gray, tint = dice.between(what, (-1, 1), *shape, 1), dice.between(f"{what} tint", (-1, 1), *shape, 3)
+        return BACKDROP_CONTRAST * levels * (0.55 * gray + 0.45 * tint)
 
-    colour = _backdrop_colour(dice, "backdrop")
+    color = _backdrop_color(dice, "backdrop")
     clouds = dice.between("clouds", (-2, 2), _CLOUDS, 3)
     direction, cycles = dice.between("stripe direction", (0, 2 * np.pi)), dice.between("stripe cycles", (4, 9))
     stripes = np.stack((cycles * np.sin(direction), cycles * np.cos(direction), dice("stripe phase")), axis=1)
-    stripe_colour = only(_STRIPES, contrast("stripe colour", 32))
+    stripe_color = only(_STRIPES, contrast("stripe colour", 32))
     return Backdrops(
-        colour=colour,
+        color=color,
         slopes=contrast("slopes", 55, 2),
         waves=np.concatenate((clouds, stripes[:, None]), axis=1),
-        wave_colours=np.concatenate((contrast("cloud colours", 18, _CLOUDS), stripe_colour[:, None]), axis=1),
+        wave_colors=np.concatenate((contrast("cloud colours", 18, _CLOUDS), stripe_color[:, None]), axis=1),
         checks=dice.between("checks", (2.5, 5.5), 3),
-        check_colour=only(_CHECKS, contrast("check colour", 26)),
+        check_color=only(_CHECKS, contrast("check colour", 26)),
         horizon=dice.between("horizon", (0.25, 0.7)),
-        ground_colour=only(_GROUND, _backdrop_colour(dice, "ground") - colour),
-        band_colour=only(_GROUND, contrast("bands", 18)),
+        ground_color=only(_GROUND, _backdrop_color(dice, "ground") - color),
+        band_color=only(_GROUND, contrast("bands", 18)),
         spots=dice("spots", _SPOTS, 3) * (1, 1, 0.09) + (0, 0, 0.03),
-        spot_colours=only(_SPOTTED, contrast("spot colours", 70, _SPOTS)),
-        pan=np.zeros((len(colour), 2)),
+        spot_colors=only(_SPOTTED, contrast("spot colours", 70, _SPOTS)),
+        pan=np.zeros((len(color), 2)),
     )
 
 
-def _backdrop_colour(dice: Dice, what: str) -> Floats:
-    return _colour(
+def _backdrop_color(dice: Dice, what: str) -> Floats:
+    return _color(
         dice(f"{what} hue"),
         dice.between(f"{what} saturation", BACKDROP_SATURATION),
         dice.between(f"{what} value", BACKDROP_VALUE),
     )
 
 
-def _colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:
-    """... -> ... 3, in grey levels."""
+def _color(hue: Floats, saturation: Floats, value: Floats) -> Floats:
+    """... -> ... 3, in gray levels."""
     wheel = 0.5 + 0.5 * np.cos(2 * np.pi * (hue[..., None] - np.arange(3) / 3))
     return 255 * value[..., None] * (1 - saturation[..., None] * (1 - wheel))

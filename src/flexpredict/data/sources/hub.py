@@ -8,8 +8,8 @@ from typing import Any
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.sources.columns import NO_IMAGE, find_columns, number_labels
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.image_source import ImageSource, Record
+from flexpredict.data.sources.streams import ImageStream
 from flexpredict.errors import UserError, did_you_mean, in_a_line
 from flexpredict.hub_connection import hub_is_reachable
 

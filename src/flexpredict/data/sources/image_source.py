@@ -1,7 +1,6 @@
-"""What every source of images can do, and sources made of arrays and of other sources."""
+"""What every source of images can do, and sources of images that are in memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +15,19 @@ from flexpredict.data.workers import set_current_image
 from flexpredict.sizes import Size
 
 MOST_CLASSES = 1_000_000  # a larger number is no class
+
+
+@dataclass(frozen=True)
+class Record:
+    """One image as it is stored: an image of a stream, or a file."""
+
+    name: str
+    encoded: Encoded = field(repr=False)
+    label: int | None = None
+
+    @property
+    def bytes_in_memory(self) -> int:
+        return self.encoded.nbytes if isinstance(self.encoded, np.ndarray) else len(self.encoded)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -42,6 +54,16 @@ class ImageSource(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Differs if images were added, removed or changed."""
+
+    def record(self, index: int) -> "Record | UnreadableImage":
+        """An image as it is stored, with its name and label; or why it cannot be read."""
+        name = self.describe(index)
+        set_current_image(name)
+        label = -1 if self.labels is None else int(self.labels[index])
+        try:
+            return Record(name, self.encoded(index), None if label < 0 else label)
+        except UnreadableImage as failure:
+            return failure
 
     def sizes(self, sample: int = 64) -> list[Size]:
         """Height and width of up to `sample` evenly spaced images that can be read, from their headers."""
@@ -99,50 +121,23 @@ class ArraySource(ImageSource):
         return crop_arrays(self.images.index_select(0, indices), crops, image_size), {}
 
 
-class JoinedSource(ImageSource):
-    """Several sources, one after the other. Classes of the same name are one class."""
+@dataclass(eq=False, kw_only=True)
+class RecordSource(ImageSource):
+    """A few images: records of a stream, or single image files."""
 
-    def __init__(self, sources: Sequence[ImageSource]) -> None:
-        super().__init__(name=", ".join(source.name for source in sources))
-        self.problems = [problem for source in sources for problem in source.problems]
-        self.classes, self.labels = _joined_labels(sources)
-        self._sources = sources
-        self._ends = np.cumsum([len(source) for source in sources])
+    records: list[Record] = field(repr=False)
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return len(self.records)
 
     def describe(self, index: int) -> str:
-        source, own = self._locate(index)
-        return source.describe(own)
+        return self.records[index].name
 
     def encoded(self, index: int) -> Encoded:
-        source, own = self._locate(index)
-        return source.encoded(own)
+        return self.records[index].encoded
 
     def fingerprint(self) -> str:
-        return digest([source.fingerprint() for source in self._sources])
-
-    def sizes(self, sample: int = 64) -> list[Size]:
-        """From each source in proportion to its images."""
-        shares = [max(1, round(sample * len(source) / len(self))) for source in self._sources]
-        return [size for source, share in zip(self._sources, shares, strict=True) for size in source.sizes(share)]
-
-    def read(self, indices: Tensor, crops: Crops, image_size: Size) -> tuple[Tensor, dict[int, UnreadableImage]]:
-        images = torch.empty(len(indices), 3, *image_size, dtype=torch.uint8)
-        unreadable: dict[int, UnreadableImage] = {}
-        of = np.searchsorted(self._ends, indices.numpy(), side="right")
-        for number in np.unique(of).tolist():
-            source, rows = self._sources[number], np.flatnonzero(of == number)
-            own = indices[torch.from_numpy(rows)] - (int(self._ends[number]) - len(source))
-            images[torch.from_numpy(rows)], failed = source.read(own, crops[rows], image_size)
-            unreadable.update({int(rows[row]): failure for row, failure in failed.items()})
-        return images, unreadable
-
-    def _locate(self, index: int) -> tuple[ImageSource, int]:
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        source = self._sources[number]
-        return source, index - (int(self._ends[number]) - len(source))
+        return digest([record.name for record in self.records])
 
 
 def class_name(source: ImageSource, index: int) -> str:
@@ -162,16 +157,3 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     """Up to `most` of the numbers below `count`, with the first and the last."""
     spaced: list[int] = np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
     return spaced
-
-
-def _joined_labels(sources: Sequence[ImageSource]) -> tuple[tuple[str, ...] | None, Tensor | None]:
-    """None if any source has no classes: its images would seem to belong to none."""
-    names = sorted({name for source in sources for name in source.classes or ()})
-    labels = []
-    for source in sources:
-        if source.labels is None or source.classes is None:
-            return None, None
-        # The last entry is for images without a label, whose index is -1.
-        renumbered = torch.tensor([*(names.index(name) for name in source.classes), -1])
-        labels.append(renumbered[source.labels])
-    return tuple(names), torch.cat(labels)

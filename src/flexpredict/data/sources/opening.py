@@ -8,21 +8,19 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from typing_extensions import TypeIs
 
-from flexpredict.data.arguments import StreamLike
+from flexpredict.data.arguments import ImagesLike, StreamLike
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
-from flexpredict.data.scenes.scenes import CLASSES, draw_scenes
+from flexpredict.data.scenes.scenes import CLASSES, IMAGE_OPTIONS, SceneOptions, draw_scenes, read_options
+from flexpredict.data.sources.derived import JoinedSource, part_of, split_part
 from flexpredict.data.sources.file_patterns import expand_braces, matching_files
 from flexpredict.data.sources.folders import open_folder, suffix
-from flexpredict.data.sources.image_source import ArraySource, ImageSource, JoinedSource, evenly_spaced
+from flexpredict.data.sources.image_source import ArraySource, ImageSource, evenly_spaced
 from flexpredict.data.sources.listing import Count
 from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
-from flexpredict.data.sources.parts import part_of, split_part
 from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_shards
-from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream
+from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream, is_stream
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.named_options import split_options
 from flexpredict.progress import Counting
@@ -44,10 +42,8 @@ _WAYS = (
 _STREAMED = "stream: is for shards, parquet files and hf://"
 
 
-def open_images(
-    data: str | Path | Sequence[str | Path], count: Count = lambda found: None
-) -> ImageSource | ImageStream:
-    """Open images by name; `count` is told how many were found while they are listed.
+def open_images(data: StreamLike, count: Count = lambda found: None) -> ImageSource | ImageStream:
+    """Open images by name; `count` is told how many were found while they are listed. Opened ones stay as they are.
 
     - a folder of images, nested and linked in any way; if all are in folders directly below it, at least two, those
       are the classes
@@ -60,6 +56,8 @@ def open_images(
     Options follow a comma: hf://NAME:SPLIT,config=…,image=COLUMN,label=COLUMN or FOLDER,split=test. part=0-0.1 and
     part=0.1-1 divide anything but a stream. A folder that is itself called scenes is ./scenes.
     """
+    if not isinstance(data, str | Path | Sequence):
+        return data
     names = [str(data)] if isinstance(data, str | Path) else list(map(str, data))
     if not names:
         raise UserError(f"No data was named. Give {_WAYS}.")
@@ -72,27 +70,21 @@ def open_images(
 
 
 def open_data(data: StreamLike, console: Console) -> ImageSource | ImageStream:
-    """Open images by name, with the progress of listing on the console. Opened images are returned as they are."""
-    if not isinstance(data, str | Path | Sequence):
-        return data
+    """The same, with the progress of listing on the console."""
     with Counting(console, "listing", "images") as counting:
         return open_images(data, counting.add)
 
 
-def open_source(data: str | Path | Sequence[str | Path], count: Count = lambda found: None) -> ImageSource:
+def open_source(data: ImagesLike, count: Count = lambda found: None) -> ImageSource:
     """Like `open_images`, but refuses a stream: for what reads images in any order."""
     opened = open_images(data, count)
     if is_stream(opened):
-        shown = " ".join(f"'{name}'" for name in ([data] if isinstance(data, str | Path) else data))
+        shown = " ".join(f"'{name}'" for name in (data if isinstance(data, list | tuple) else [data]))
         raise UserError(
             f"{opened.name} is a stream, which is read from beginning to end, but here images are read in any "
             f"order. Convert it once with `flexpredict pack {shown} FOLDER`, then give that folder."
         )
     return opened
-
-
-def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
-    return hasattr(opened, "records")
 
 
 def _open_part(uri: str, count: Count) -> ImageSource | ImageStream:

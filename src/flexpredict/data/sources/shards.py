@@ -19,10 +19,10 @@ import torch
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.byte_ranges import ByteRanges, close_files
 from flexpredict.data.sources.folders import IMAGE_SUFFIXES, suffix
-from flexpredict.data.sources.image_source import MOST_CLASSES
+from flexpredict.data.sources.image_source import MOST_CLASSES, Record
 from flexpredict.data.sources.listing import Count, Listing, Names, NamesBuilder, cached_listing, integers
 from flexpredict.data.sources.manifest import Manifest
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.streams import ImageStream
 from flexpredict.data.sources.tar_members import Member, TarReader
 from flexpredict.errors import UserError
 

@@ -8,12 +8,13 @@ consumer waits for another that has more to read. Order and crops depend on the 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
+from typing_extensions import TypeIs
 
-from flexpredict.data.decoding import Encoded, UnreadableImage, read_size
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.decoding import UnreadableImage, read_size
+from flexpredict.data.sources.image_source import ImageSource, Record, evenly_spaced
+from flexpredict.data.sources.listing import digest
 from flexpredict.randomness import permutation, stream_key
 
 # Records that are shuffled together: all that is in memory of a stream at a time, apart from a batch.
@@ -21,20 +22,7 @@ _SHUFFLED_RECORDS = 1024
 _SHUFFLED_BYTES = 64 * 2**20
 _PIECE_OF_SOURCE = 1024
 _EMPTY_PASSES = 16
-
-
-@dataclass(frozen=True)
-class Record:
-    """An image of a stream, as it was stored."""
-
-    name: str
-    encoded: Encoded = field(repr=False)
-    label: int | None = None
-
-    @property
-    def bytes_in_memory(self) -> int:
-        return self.encoded.nbytes if isinstance(self.encoded, np.ndarray) else len(self.encoded)
-
+_NAMES_COMPARED = 1000
 
 Entry: TypeAlias = tuple[int, Record | UnreadableImage]  # its number in the stream, and what was found there
 
@@ -66,6 +54,21 @@ class Taken(NamedTuple):
     record: Record
     place: Place
     ordinal: int
+
+
+def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
+    return hasattr(opened, "records")
+
+
+def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
+    """Tells whether images are still the same, without reading any: their number, and a digest of classes and names.
+
+    Evenly spaced names are compared; of a stream, what is known.
+    """
+    if is_stream(images):
+        return {"images": images.length, "list_of_images": digest(images.classes or ())}
+    names = (images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED))
+    return {"images": len(images), "list_of_images": digest([*(images.classes or ()), "", *names])}
 
 
 def stream_sizes(stream: ImageStream, sample: int = 64) -> list[tuple[int, int]]:
@@ -187,10 +190,5 @@ class SourceAsStream(ImageStream):
     def records(self, piece: int) -> Iterator[Record | UnreadableImage]:
         if piece == 0:
             yield from self.source.problems
-        labels = self.source.labels
-        for index in range(piece * _PIECE_OF_SOURCE, min((piece + 1) * _PIECE_OF_SOURCE, len(self.source))):
-            try:
-                label = None if labels is None else int(labels[index])
-                yield Record(self.source.describe(index), self.source.encoded(index), label)
-            except UnreadableImage as failure:
-                yield failure
+        first = piece * _PIECE_OF_SOURCE
+        yield from map(self.source.record, range(first, min(first + _PIECE_OF_SOURCE, len(self.source))))

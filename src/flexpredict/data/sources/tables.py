@@ -31,6 +31,7 @@ from flexpredict.data.sources.columns import (
     image_contents,
     number_labels,
 )
+from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.listing import (
     Count,
     Listing,
@@ -41,7 +42,7 @@ from flexpredict.data.sources.listing import (
     integers,
     state_of,
 )
-from flexpredict.data.sources.streams import ImageStream, Record
+from flexpredict.data.sources.streams import ImageStream
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
 

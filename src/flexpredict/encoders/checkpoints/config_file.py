@@ -7,7 +7,7 @@ from typing import Any
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.errors import UserError, in_a_line, printable
-from flexpredict.model.encoder import model_facts
+from flexpredict.model.building import model_facts
 
 # The plain vision transformers of transformers, whose weights fit timm's.
 _PLAIN = ("ijepa", "vit", "vit_mae", "vit_msn", "dinov2", "dinov2_with_registers", "data2vec-vision", "beit")

@@ -10,8 +10,8 @@ from collections import Counter
 from torch import Tensor
 
 from flexpredict.encoders.checkpoints.hugging_face_names import to_timm_names
-from flexpredict.encoders.loaded_weights import Which
 from flexpredict.errors import UserError, printable
+from flexpredict.settings.extraction import Which
 
 # The embedding of patches in timm's names (which are those of nearly all published code) and in Hugging Face's.
 _BEGINNING = re.compile(r"^(|.*\.)(patch_embed\.proj\.weight|embeddings\.patch_embeddings\.projection\.weight)$")

@@ -19,8 +19,9 @@ from flexpredict.encoders.checkpoints.contents import (
 )
 from flexpredict.encoders.checkpoints.predictors import is_stop
 from flexpredict.encoders.checkpoints.safe_files import read_tensors
-from flexpredict.encoders.loaded_weights import LoadedWeights, Which
+from flexpredict.encoders.loaded_weights import LoadedWeights
 from flexpredict.errors import UserError, printable
+from flexpredict.settings.extraction import Which
 
 _FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 _UNKNOWN, _HUGGING_FACE = "state dict of a vision transformer", "weights of Hugging Face transformers"

@@ -6,33 +6,15 @@ are as similar as the k-th, all of them vote, so the order of equals does not ma
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from flexpredict.errors import UserError
+from flexpredict.evaluation.davis import Propagation
 
 # Targets are compared tile by tile with all patches in reach of any of them, in one matrix product. Larger tiles
 # compare more patches that are out of reach, smaller ones spend their time on copying.
 _TILE = (8, 16)
-
-
-@dataclass(frozen=True)
-class Propagation:
-    """How labels are carried over. The defaults are DINO's."""
-
-    queue: int = 7  # previous frames to look at, besides the first
-    radius: int = 12  # in patches; 0 looks everywhere
-    top_k: int = 5
-    temperature: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name, least in (("queue", 0), ("radius", 0), ("top_k", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name}={getattr(self, name)} is too small. Use at least {least}.")
-        if not self.temperature > 0:
-            raise UserError(f"temperature={self.temperature} must be positive, like 0.1.")
 
 
 def propagate(features: Iterable[Tensor], first_labels: Tensor, how: Propagation) -> Iterator[Tensor]:

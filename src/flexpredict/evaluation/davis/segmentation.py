@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,10 @@ from PIL import Image
 from rich.console import Console
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.davis import overlay
+from flexpredict.evaluation.davis import DavisSettings, Propagation, overlay
 from flexpredict.evaluation.davis.following import followed_masks
-from flexpredict.evaluation.davis.predictions import read_prediction
-from flexpredict.evaluation.davis.propagation import Propagation
-from flexpredict.evaluation.davis.scoring import USUAL_SPLIT, DavisResult, score_videos
-from flexpredict.evaluation.davis.tree import open_videos
-from flexpredict.evaluation.davis.videos import Video
+from flexpredict.evaluation.davis.scoring import DavisResult, read_prediction, score_videos
+from flexpredict.evaluation.davis.videos import Video, open_videos
 from flexpredict.evaluation.dense.encoded_sizes import check_encoder, encoded_size
 from flexpredict.evaluation.index_masks import Mask, write_mask
 from flexpredict.features.workspace import Workspace
@@ -25,39 +22,26 @@ from flexpredict.files import write_folder_atomically, write_text_atomically
 from flexpredict.progress import Counting
 from flexpredict.same_settings import read_settings, require_same_settings
 
-_USUAL_HEIGHT = 480
 _FILM_SIDE = 240  # at most, of the shorter side
 
 
-def segment_videos(
-    space: Workspace,
-    data: str,
-    out: Path,
-    how: Propagation,
-    *,
-    split: str = "val",
-    year: str = "2017",
-    height: int = _USUAL_HEIGHT,
-    overlays: str = "gif",
-) -> DavisResult:
+def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     """Follow the objects of every sequence with features of the last layer; see `evaluate_davis`."""
-    overlay.check_format(overlays)
-    if height < 1:
-        raise UserError(f"height={height} is too small. Give the shorter side of the frames in pixels, like 480.")
-    videos = open_videos(data, split, year)
+    overlay.check_format(asked.overlays)
+    videos, out = open_videos(str(asked.data), asked.split, asked.year), Path(asked.out)
     encoder = space.encoder.to(space.fabric.device).eval()
-    first_size = encoded_size(videos[0].size, height, encoder.patch_size)
+    first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
     check_encoder(encoder, first_size, f"use another height than {min(first_size)}")
     settings = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint(),
         "layers": 1,
-        **asdict(how),
-        "height": height,
+        **{field.name: getattr(asked, field.name) for field in fields(Propagation)},
+        "height": asked.height,
         "patch_size": list(encoder.patch_size),
-        "data": data,
-        "split": split,
-        "year": year,
+        "data": str(asked.data),
+        "split": asked.split,
+        "year": asked.year,
     }
     _record_settings(out, settings)
 
@@ -67,15 +51,14 @@ def segment_videos(
     with Counting(space.console, "following objects", "frames", total, total - left) as counting:
         for video in to_do:
             masks = []
-            for mask in followed_masks(encoder, video, height, how):
+            for mask in followed_masks(encoder, video, asked.height, asked):
                 masks.append(mask)
                 counting.add(1, video.name)
             _write_masks(video, masks, folders[video.name])
-    if overlays != "none":
-        films = {out / "overlays" / f"{video.name}.{overlays}": video for video in videos}
+    if asked.overlays != "none":
+        films = {out / "overlays" / f"{video.name}.{asked.overlays}": video for video in videos}
         _write_films(films, folders, space.console)
-    usual = {**asdict(Propagation()), "height": _USUAL_HEIGHT, **USUAL_SPLIT}
-    return score_videos(encoder.what, data, settings, usual, videos, out / "masks", out, space.console)
+    return score_videos(encoder.what, asked, settings, videos, out / "masks", space.console)
 
 
 def _record_settings(out: Path, settings: dict[str, Any]) -> None:

@@ -13,12 +13,11 @@ from rich.console import Console
 
 from flexpredict.cores import cores
 from flexpredict.data.decoding import UnreadableImage, read_size
-from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
-from flexpredict.data.scenes.scenes import SceneBatch, draw_scenes
+from flexpredict.data.scenes.scenes import IMAGE_OPTIONS, SceneBatch, SceneOptions, draw_scenes, read_options
+from flexpredict.data.sources.derived import Part, named_part, part_of
 from flexpredict.data.sources.folders import FolderSource, open_folder
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.listing import NamesBuilder
-from flexpredict.data.sources.parts import Part, named_part, part_of
 from flexpredict.errors import UserError, some_of
 from flexpredict.progress import Counting
 from flexpredict.sizes import Size

@@ -1,20 +1,15 @@
-"""What all dense tasks do alike: start one process, tell how features were made, write results and pictures."""
+"""What all dense tasks do alike: start one process, refuse too few images, and tell how features were made."""
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.dense.encoded_sizes import EncodedSize
 from flexpredict.evaluation.dense.mapped_images import MappedImages
-from flexpredict.evaluation.dense.pictures import write_pictures
-from flexpredict.evaluation.result_files import ResultPlaces
-from flexpredict.evaluation.results import Result
-from flexpredict.settings.extraction import Extraction
+from flexpredict.evaluation.dense.settings import DenseFeatures
 from flexpredict.training.engine import launch_fabric
 
 HELD_OUT = 5  # one training image in so many chooses the penalty
@@ -34,7 +29,7 @@ def require_enough(train: MappedImages[Any]) -> None:
 
 
 def describe_features(
-    encoder: ImageEncoder, how: Extraction, size: EncodedSize, unusual: Mapping[str, bool]
+    encoder: ImageEncoder, how: DenseFeatures, size: EncodedSize, unusual: Mapping[str, bool]
 ) -> dict[str, Any]:
     """The beginning of a protocol. unusual: further settings in words, and whether they are not the default."""
     settings = {f"last {how.layers} layers": how.layers != 1, str(size): not size.is_usual, **unusual}
@@ -46,12 +41,3 @@ def describe_features(
         "precision": how.precision,
         "settings": ", ".join(words for words, said in settings.items() if said),
     }
-
-
-def save(places: ResultPlaces, result: Result, pictures: Mapping[str, NDArray[np.uint8]], fabric: Fabric) -> None:
-    """The result where it is wanted; pictures into a folder beside its JSON file."""
-    places.save([result], fabric)
-    if pictures and places.out is not None:
-        folder = result.files[0].with_suffix("")
-        write_pictures(pictures, folder)
-        result.files.append(folder)

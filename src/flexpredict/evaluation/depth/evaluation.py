@@ -15,14 +15,13 @@ from flexpredict.evaluation.dense.encoded_sizes import EncodedSize, check_encode
 from flexpredict.evaluation.dense.patch_maps import PatchesWithMaps
 from flexpredict.evaluation.dense.pictures import fitted_to, frame_of, side_by_side
 from flexpredict.evaluation.dense.protocol import describe_features, require_enough
+from flexpredict.evaluation.depth import DepthSettings
 from flexpredict.evaluation.depth.maps import DepthImages, Depths
 from flexpredict.evaluation.depth.regression import DepthHead, fit_depth
 from flexpredict.evaluation.depth.scores import DepthErrors
 from flexpredict.evaluation.probing import unreadable_warning
 from flexpredict.evaluation.results import Result
 from flexpredict.features.workspace import Workspace
-from flexpredict.settings.dense import DepthMeasuring
-from flexpredict.settings.extraction import Extraction
 from flexpredict.showing import numbers_table
 from flexpredict.sizes import Size
 
@@ -47,30 +46,30 @@ def measure_depth(
     space: Workspace,
     train: DepthImages,
     test: DepthImages,
-    size: EncodedSize,
-    how: Extraction,
-    measuring: DepthMeasuring,
+    asked: DepthSettings,
 ) -> tuple[DepthResult, dict[str, NDArray[np.uint8]]]:
     """RMSE, AbsRel and δ1; and pictures of some test images, by name. All depth maps are read and checked first."""
     encoder, console = space.encoder, space.console
     require_enough(train)
-    encoder.check_layers(how.layers)
+    encoder.check_layers(asked.layers)
+    size = EncodedSize(asked.image_size, encoder)
     surveys = [_survey(images, console) for images in (train, test)]
     encoder = encoder.to(space.fabric.device).eval()
     check_encoder(encoder, size.of(surveys[0].first_size), "use another image_size")
 
-    known, asked = (
-        PatchesWithMaps(images, encoder, size, how, space.fabric.device, console) for images in (train, test)
+    known, tested = (
+        PatchesWithMaps(images, encoder, size, asked.extraction(), space.fabric.device, console)
+        for images in (train, test)
     )
     head, limits = fit_depth(known), surveys[0].limits
-    errors, of_mean, drawn = _measure(asked, head, limits, measuring.pictures)
-    unusual = {f"up to {measuring.max_depth} m": measuring.max_depth is not None}
+    errors, of_mean, drawn = _measure(tested, head, limits, 0 if asked.out is None else asked.pictures)
+    unusual = {f"up to {asked.max_depth} m": asked.max_depth is not None}
     protocol: dict[str, Any] = {
-        **describe_features(encoder, how, size, unusual),
+        **describe_features(encoder, asked, size, unusual),
         "train": known.counts(),
-        "test": asked.counts(),
-        "scale": measuring.scale,
-        "max_depth": measuring.max_depth,
+        "test": tested.counts(),
+        "scale": asked.scale,
+        "max_depth": asked.max_depth,
         "target_of_a_patch": "the mean of its known pixels; it counts as much as it has known pixels",
         "penalty": head.readout.penalty,
         "chosen_on": "patches of held-out training images",
@@ -119,15 +118,15 @@ def _survey(images: DepthImages, console: Console) -> _Survey:
 
 
 def _measure(
-    asked: PatchesWithMaps[np.float32],
+    tested: PatchesWithMaps[np.float32],
     head: DepthHead,
     limits: tuple[float, float],
     pictures: int,
 ) -> tuple[DepthErrors, DepthErrors, dict[str, NDArray[np.uint8]]]:
     errors, of_mean = DepthErrors(), DepthErrors()
-    shown = set(evenly_spaced(len(asked.images), pictures)) if pictures else set()
+    shown = set(evenly_spaced(len(tested.images), pictures)) if pictures else set()
     drawn = {}
-    for batch in asked:
+    for batch in tested:
         # A linear head may say what no training image had, even a negative depth.
         coarse = head.readout(batch.features)[..., 0].clamp(*limits)
         for row, (truth, index) in enumerate(zip(batch.maps, batch.indices, strict=True)):
@@ -136,8 +135,8 @@ def _measure(
             errors.add(truth, predicted)
             of_mean.add(truth, np.full_like(truth, head.mean))
             if index in shown:
-                name = asked.images.source.describe(index)
-                frame = frame_of(asked.images.source.encoded(index), name)
+                name = tested.images.source.describe(index)
+                frame = frame_of(tested.images.source.encoded(index), name)
                 panels = (fitted_to(frame, _grays(depths, limits)) for depths in (truth, predicted))
                 drawn[name] = side_by_side(frame, *panels)
     return errors, of_mean, drawn

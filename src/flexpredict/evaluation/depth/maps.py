@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flexpredict.data.scenes.scenes import SceneBatch
-from flexpredict.data.sources.parts import split_part
+from flexpredict.data.sources.derived import split_part
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.evaluation.dense.mapped_images import MappedImages, Role, folders_with_maps, scenes_with_maps
+from flexpredict.evaluation.depth import DepthSettings
 from flexpredict.named_options import split_options
-from flexpredict.settings.dense import DepthMeasuring
 
 Depths: TypeAlias = NDArray[np.float32]  # H W, in meters; 0 where it is not known
 DepthImages: TypeAlias = MappedImages[np.float32]
@@ -21,7 +21,7 @@ DepthImages: TypeAlias = MappedImages[np.float32]
 _WHAT = "depth map"
 
 
-def open_depth_images(data: str, role: Role, how: DepthMeasuring) -> DepthImages:
+def open_depth_images(data: str, role: Role, how: DepthSettings) -> DepthImages:
     """`IMAGES,depth=FOLDER`, whose files are 16-bit PNG or .npy with the names of the images; or `scenes:500`."""
     name, part = split_part(data)
     if name.partition(":")[0] == "scenes":

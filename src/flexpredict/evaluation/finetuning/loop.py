@@ -1,20 +1,21 @@
 """The training loop of fine-tuning."""
 
+import math
 import time
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from flexpredict.data.loader import training_batches
 from flexpredict.evaluation.finetuning.classification import classify
 from flexpredict.evaluation.finetuning.classifier import Classifier
 from flexpredict.evaluation.finetuning.log import FinetuneLog
-from flexpredict.evaluation.finetuning.mixup import mix_images, mix_labels, own_shares
 from flexpredict.evaluation.finetuning.plan import FinetunePlan
 from flexpredict.evaluation.labeled_images import LabeledImages
-from flexpredict.randomness import sample_keys, stream_key
+from flexpredict.randomness import sample_keys, stream_key, uniform
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import gather
@@ -39,8 +40,7 @@ def train(
     model, see `layered_groups`. The model is on its device and in evaluation mode, as drop_path and mixup draw their
     random numbers from keys.
     """
-    settings = plan.settings
-    optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=settings.betas, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=plan.betas, fused=True)
     state = load_checkpoint(folder.checkpoints, model, [optimizer]) or {"step": 0}
     first_step: int = state["step"]
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
@@ -51,7 +51,7 @@ def train(
         images.source,
         plan.augmentation,
         [plan.image_size],
-        seed=settings.seed,
+        seed=plan.seed,
         batch_size=plan.batch_size,
         first_step=first_step,
         last_step=plan.steps,
@@ -67,26 +67,24 @@ def train(
             waited = time.perf_counter() - started
 
             lr = warmup_cosine(
-                step, plan.steps, plan.warmup_steps, settings.start_lr * plan.lr, plan.lr, settings.final_lr * plan.lr
+                step, plan.steps, plan.warmup_steps, plan.start_lr * plan.lr, plan.lr, plan.final_lr * plan.lr
             )
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["scale"]
-                group["weight_decay"] = settings.weight_decay if group["decays"] else 0.0
+                group["weight_decay"] = plan.weight_decay if group["decays"] else 0.0
 
             pixels = batch.images.to(fabric.device, non_blocking=True)
             targets = images.labels[batch.indices].to(fabric.device)
-            if settings.mixup:
-                shares = own_shares(settings.seed, step, rows, settings.mixup).to(fabric.device)
+            if plan.mixup:
+                shares = own_shares(plan.seed, step, rows, plan.mixup).to(fabric.device)
                 pixels, targets = mix_images(pixels, shares), mix_labels(targets, shares, len(images.classes))
-            keys = sample_keys(stream_key(settings.seed, "drop path", step), rows).to(fabric.device)
+            keys = sample_keys(stream_key(plan.seed, "drop path", step), rows).to(fabric.device)
 
             logits = wrapped(pixels, keys)
-            loss = F.cross_entropy(logits, targets, label_smoothing=settings.label_smoothing)
+            loss = F.cross_entropy(logits, targets, label_smoothing=plan.label_smoothing)
             fabric.backward(loss)
-            if settings.clip_grad is not None:
-                fabric.clip_gradients(
-                    wrapped, wrapped_optimizer, max_norm=settings.clip_grad, error_if_nonfinite=False
-                )
+            if plan.clip_grad is not None:
+                fabric.clip_gradients(wrapped, wrapped_optimizer, max_norm=plan.clip_grad, error_if_nonfinite=False)
             wrapped_optimizer.step()
             wrapped_optimizer.zero_grad()
 
@@ -115,3 +113,43 @@ def train(
                 break
     log.close()
     return done
+
+
+def own_shares(seed: int, step: int, rows: Tensor, alpha: float) -> Tensor:
+    """The share that each image keeps of itself, drawn from Beta(alpha, alpha) for each pair: rows B -> B.
+
+    Rows 2i and 2i + 1 of the global batch are a pair. Images come in random order, so this pair is as random as any
+    other, and both are on the same rank.
+    """
+    return symmetric_beta(sample_keys(stream_key(seed, "mixup", step), rows // 2), alpha).float()
+
+
+def symmetric_beta(keys: Tensor, alpha: float) -> Tensor:
+    """One number of Beta(alpha, alpha), float64, for each key: B... -> B...
+
+    Bailey's polar method makes T = √(ν (U^(-2/ν) - 1)) cos 2πV, of Student's distribution with ν degrees of freedom,
+    and (1 + T / √(ν + T²)) / 2 is then Beta(ν/2, ν/2). Written with w = U^(2/ν), so that nothing overflows where
+    alpha is small. Exact, and without rejection.
+    """
+    first, second = uniform(keys, 2).double().unbind(dim=-1)
+    w = (1 - first) ** (1 / alpha)
+    cosine = torch.cos(2 * math.pi * second)
+    return 0.5 + 0.5 * (1 - w).sqrt() * cosine / (w + (1 - w) * cosine**2).sqrt()
+
+
+def mix_images(images: Tensor, shares: Tensor) -> Tensor:
+    """B 3 H W uint8, B -> the same shape, still bytes: encoders normalize them."""
+    own = images.float()
+    return torch.lerp(_partners(own), own, shares[:, None, None, None]).round_().to(torch.uint8)
+
+
+def mix_labels(labels: Tensor, shares: Tensor, classes: int) -> Tensor:
+    """Labels B and shares B -> the share of each class in each image: B C."""
+    own = F.one_hot(labels, classes).float()
+    return torch.lerp(_partners(own), own, shares[:, None])
+
+
+def _partners(rows: Tensor) -> Tensor:
+    """Each row replaced by the other of its pair."""
+    swapped: Tensor = rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
+    return swapped

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -11,33 +11,32 @@ from flexpredict.cores import cores
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import drop_path_places
-from flexpredict.features.arguments import Pooling
 from flexpredict.settings.augmentation import Augmentation
-from flexpredict.settings.extraction import one_image_size
+from flexpredict.settings.extraction import Pooling, one_image_size
 from flexpredict.settings.finetuning import AUGMENTATIONS, Finetuning
+from flexpredict.settings.recipe import Precision
 
 _DROP_PATH = 0.1
 _LR_AT_256 = 1e-3
 _CHECKPOINTS_PER_RUN = 20
 
 
-@dataclass(frozen=True)
-class FinetunePlan:
-    """The settings, the values that were chosen where they leave something open, and what follows from them."""
+@dataclass(frozen=True, kw_only=True)
+class FinetunePlan(Finetuning):
+    """The settings with nothing left open, and what follows from them."""
 
-    settings: Finetuning
-    precision: str
     image_size: tuple[int, int]
     pooling: Pooling
     augmentation: Augmentation
-    samples: int  # in an epoch
     batch_size: int
-    steps: int
-    warmup_epochs: float
     lr: float
+    warmup_epochs: float
     drop_path: float
+    precision: Precision
     workers: int
     checkpoint_every: int
+    samples: int  # in an epoch
+    steps: int
 
     @property
     def warmup_steps(self) -> int:
@@ -47,7 +46,7 @@ class FinetunePlan:
         return step % self.checkpoint_every == 0 or step == self.steps
 
     def log_due(self, step: int) -> bool:
-        return step % self.settings.log_every == 0 or step == self.steps
+        return step % self.log_every == 0 or step == self.steps
 
     def epoch_done(self, step: int) -> bool:
         """Whether this step completes an epoch, or the run."""
@@ -55,23 +54,20 @@ class FinetunePlan:
         return passed or step == self.steps
 
     def describe(self) -> dict[str, Any]:
-        """All settings with their chosen values, as plain values, for config.yaml."""
-        given = asdict(self.settings)
-        chosen = {name: value for name, value in asdict(self).items() if name in given}
-        chosen["image_size"] = f"{self.image_size[0]}x{self.image_size[1]}"
-        described: dict[str, Any] = json.loads(json.dumps(given | chosen))
+        """All settings as plain values, for config.yaml."""
+        values = {field.name: getattr(self, field.name) for field in fields(Finetuning)}
+        values |= {
+            "image_size": f"{self.image_size[0]}x{self.image_size[1]}",
+            "augmentation": asdict(self.augmentation),
+        }
+        described: dict[str, Any] = json.loads(json.dumps(values, default=str))
         return described
 
 
 def make_plan(
-    settings: Finetuning,
-    precision: str,
-    encoder: ImageEncoder,
-    samples: int,
-    device: torch.device,
-    world_size: int,
+    settings: Finetuning, encoder: ImageEncoder, samples: int, device: torch.device, world_size: int
 ) -> FinetunePlan:
-    """Choose what the settings leave open. samples: number of training images."""
+    """Choose what the settings leave open; their precision is known. samples: number of training images."""
     on_gpu = device.type != "cpu"
     image_size = one_image_size(settings.image_size) or encoder.image_size
     encoder.check_size(image_size)
@@ -86,24 +82,20 @@ def make_plan(
             f"Use batch_size={max(1, round(batch_size / unit)) * unit}."
         )
     steps = math.ceil(settings.epochs * samples / batch_size)
-    workers = settings.workers
-    if workers is None:
-        workers = min(8, max(1, cores() // world_size)) if on_gpu else 0
-    return FinetunePlan(
-        settings=settings,
-        precision=precision,
-        image_size=image_size,
-        pooling=settings.pooling or encoder.pooling,
-        augmentation=asked if isinstance(asked, Augmentation) else AUGMENTATIONS[asked],
-        samples=samples,
-        batch_size=batch_size,
-        steps=steps,
-        warmup_epochs=settings.epochs / 10 if settings.warmup_epochs is None else settings.warmup_epochs,
-        lr=_LR_AT_256 * batch_size / 256 if settings.lr is None else settings.lr,
-        drop_path=_drop_path(settings, encoder),
-        workers=workers,
-        checkpoint_every=settings.checkpoint_every or min(1000, math.ceil(steps / _CHECKPOINTS_PER_RUN)),
-    )
+    usual_workers = min(8, max(1, cores() // world_size)) if on_gpu else 0
+    chosen = {
+        "image_size": image_size,
+        "pooling": settings.pooling or encoder.pooling,
+        "augmentation": asked if isinstance(asked, Augmentation) else AUGMENTATIONS[asked],
+        "batch_size": batch_size,
+        "warmup_epochs": settings.epochs / 10 if settings.warmup_epochs is None else settings.warmup_epochs,
+        "lr": _LR_AT_256 * batch_size / 256 if settings.lr is None else settings.lr,
+        "drop_path": _drop_path(settings, encoder),
+        "workers": usual_workers if settings.workers is None else settings.workers,
+        "checkpoint_every": settings.checkpoint_every or min(1000, math.ceil(steps / _CHECKPOINTS_PER_RUN)),
+    }
+    given = {field.name: getattr(settings, field.name) for field in fields(Finetuning)}
+    return FinetunePlan(**given | chosen, samples=samples, steps=steps)
 
 
 def _drop_path(settings: Finetuning, encoder: ImageEncoder) -> float:

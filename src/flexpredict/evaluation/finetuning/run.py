@@ -1,17 +1,15 @@
 """A run of fine-tuning: from labeled images to a trained classifier and its accuracy."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.streams import identity
 from flexpredict.evaluation.finetuning.classification import Classified, classify
-from flexpredict.evaluation.finetuning.classifier import Classifier, save_classifier
-from flexpredict.evaluation.finetuning.layer_decay import layered_groups
+from flexpredict.evaluation.finetuning.classifier import Classifier, layered_groups, save_classifier
 from flexpredict.evaluation.finetuning.loop import train as run_loop
 from flexpredict.evaluation.finetuning.plan import FinetunePlan, make_plan
 from flexpredict.evaluation.labeled_images import LabeledImages, choose, hold_out, numbered_alike, with_labels
@@ -31,7 +29,6 @@ def run_finetuning(
     test: ImageSource,
     folder: RunFolder,
     settings: Finetuning,
-    precision: str,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -45,7 +42,7 @@ def run_finetuning(
     test_images = numbered_alike(with_labels(test, "test"), labeled)
     chosen = choose(labeled, settings.image_list, settings.fraction, settings.seed)
     train_images, held_out = hold_out(chosen, settings.held_out, settings.seed)
-    plan = make_plan(settings, precision, encoder, len(train_images), fabric.device, fabric.world_size)
+    plan = make_plan(settings, encoder, len(train_images), fabric.device, fabric.world_size)
     facts = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint(),
@@ -80,13 +77,6 @@ def run_finetuning(
     return result
 
 
-def resumed(settings: Finetuning, folder: RunFolder) -> Finetuning:
-    """Settings that are left open take the values of the run that is resumed, perhaps begun on another machine."""
-    saved = folder.load_config()
-    left_open = [name for name, value in vars(settings).items() if value is None and name not in FREE_ON_RESUME]
-    return replace(settings, **{name: saved[name] for name in left_open if name in saved})
-
-
 def _prepare(folder: RunFolder, config: dict[str, Any], resume: bool, overwrite: bool) -> None:
     if resume:
         folder.refuse_changes(config, FREE_ON_RESUME)
@@ -115,9 +105,9 @@ def _announce(
         "test": f"{test.source.name}: {len(test):,} images",
         "images": f"{plan.image_size[0]}x{plan.image_size[1]}, {plan.pooling} pooling",
         "batch": f"{plan.batch_size}{devices}, {plan.precision}",
-        "length": f"{plan.settings.epochs:g} epochs, {plan.steps:,} steps",
+        "length": f"{plan.epochs:g} epochs, {plan.steps:,} steps",
         "learning rate": f"{plan.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
-        "layer decay": f"{plan.settings.layer_decay:g}",
+        "layer decay": f"{plan.layer_decay:g}",
         "folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
     table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
@@ -129,12 +119,11 @@ def _announce(
 def _result(
     plan: FinetunePlan, space: Workspace, test: ImageSource, facts: dict[str, Any], classified: Classified
 ) -> Result:
-    settings = plan.settings
     task = "fine-tuning"
-    if settings.image_list is not None:
-        task += f" on {Path(settings.image_list).name}"
-    if settings.fraction < 1:
-        task += f" on {100 * settings.fraction:g} % of the labels"
+    if plan.image_list is not None:
+        task += f" on {Path(plan.image_list).name}"
+    if plan.fraction < 1:
+        task += f" on {100 * plan.fraction:g} % of the labels"
     size = f"{plan.image_size[0]}x{plan.image_size[1]}"
     unreadable = classified.unreadable
     return Result(
@@ -146,7 +135,7 @@ def _result(
             **facts,
             **plan.describe(),
             "steps": plan.steps,
-            "settings": f"{size}, {settings.epochs:g} epochs of {plan.batch_size} at {plan.lr:.2g}",
+            "settings": f"{size}, {plan.epochs:g} epochs of {plan.batch_size} at {plan.lr:.2g}",
         },
         details={"accuracy of classes": classified.of_classes(), "unreadable": unreadable},
         title=f"Accuracy of {task} on {facts['test_images']:,} test images (%)",

@@ -4,26 +4,57 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from rich.table import Table
 from torch import Tensor
 
 from flexpredict.data.label_subsets import label_subset, strata
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.subset_source import SubsetSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
 from flexpredict.evaluation.location.place import Patches, PlaceTold, fit_places, measure_places
 from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robustness
-from flexpredict.evaluation.location.tables import LocationResult
 from flexpredict.evaluation.probing import fitting_device, unreadable_warning
+from flexpredict.evaluation.results import Result
 from flexpredict.features.encoding import feature_shape
 from flexpredict.features.extraction import Features, cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
+from flexpredict.showing import numbers_table
 from flexpredict.sizes import Grid
 
 _FEWEST = 10  # images to fit on, and images to test on
+
+
+class LocationResult(Result):
+    """Shown as two tables: the place of a patch, and shifted images."""
+
+    def tables(self) -> list[tuple[str, Table]]:
+        place, shifts = self.details["place"], self.details["shifts"]
+        told = {
+            "location share": f"{100 * place['share']:.1f} %",
+            "row and column read out, R²": f"{self.numbers['place R²']:.3f}",
+            "mean error in patches": f"{place['error']:.2f}",
+            "mean error of always saying the center": f"{place['error_of_center']:.2f}",
+        }
+        shown = [(self.full_title(), numbers_table({name: {self.data: value} for name, value in told.items()}))]
+        rows = {}
+        for moved in shifts["moved"]:
+            row = {
+                "1 - cosine": f"{moved['cosine_distance']:.4f}",
+                "of distance between images (%)": f"{100 * moved['relative']:.1f}",
+            }
+            if shifts["accuracy"] is not None:
+                row["accuracy (%)"] = f"{100 * moved['accuracy']:.2f}"
+                row["lost"] = f"{100 * (shifts['accuracy'] - moved['accuracy']):.2f}"
+            rows[moved["shift"]["name"]] = row
+        if rows:
+            accuracy = shifts["accuracy"]
+            unshifted = "" if accuracy is None else f" (accuracy without a shift: {100 * accuracy:.2f} %)"
+            shown.append((f"Pooled features of shifted test images{unshifted}", numbers_table(rows)))
+        return shown
 
 
 def measure_location(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from flexpredict.data.sources.derived import ShiftedSource
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.shifted_source import ShiftedSource
 from flexpredict.errors import UserError
 from flexpredict.features.extraction import Features
 from flexpredict.sizes import Grid

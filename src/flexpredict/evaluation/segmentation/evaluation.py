@@ -10,6 +10,7 @@ from flexpredict.evaluation.dense.encoded_sizes import EncodedSize, check_encode
 from flexpredict.evaluation.dense.patch_maps import PatchesWithMaps
 from flexpredict.evaluation.dense.protocol import describe_features, require_enough
 from flexpredict.evaluation.probing import fitting_device, unreadable_warning
+from flexpredict.evaluation.segmentation import SegmentationSettings
 from flexpredict.evaluation.segmentation.heads import Heads, fit_heads
 from flexpredict.evaluation.segmentation.labels import Classes, MaskLabels
 from flexpredict.evaluation.segmentation.layouts import MaskedImages
@@ -19,8 +20,6 @@ from flexpredict.evaluation.segmentation.scores import Confusion, winners
 from flexpredict.evaluation.segmentation.survey import settle_classes, survey_masks, survey_warnings
 from flexpredict.evaluation.segmentation.tables import SegmentationResult
 from flexpredict.features.workspace import Workspace
-from flexpredict.settings.dense import Segmenting
-from flexpredict.settings.extraction import Extraction
 
 
 def measure_segmentation(
@@ -28,9 +27,7 @@ def measure_segmentation(
     train: MaskedImages,
     test: MaskedImages,
     labels: MaskLabels,
-    size: EncodedSize,
-    how: Extraction,
-    head: Segmenting,
+    asked: SegmentationSettings,
 ) -> tuple[SegmentationResult, dict[str, NDArray[np.uint8]]]:
     """mIoU, IoU of each class and pixel accuracy; and pictures of some test images, by name.
 
@@ -38,36 +35,38 @@ def measure_segmentation(
     """
     encoder, console = space.encoder, space.console
     require_enough(train)
-    encoder.check_layers(how.layers)
+    encoder.check_layers(asked.layers)
+    size = EncodedSize(asked.image_size, encoder)
     surveys = survey_masks(train, "train", console), survey_masks(test, "test", console)
     classes = settle_classes(*surveys, labels)
     warnings = survey_warnings(*surveys, classes, size, encoder)
     encoder = encoder.to(space.fabric.device).eval()
     check_encoder(encoder, size.of(surveys[0].sizes[0]), "use another image_size")
 
-    known, asked = (
-        PatchesWithMaps(images, encoder, size, how, space.fabric.device, console) for images in (train, test)
+    known, tested = (
+        PatchesWithMaps(images, encoder, size, asked.extraction(), space.fabric.device, console)
+        for images in (train, test)
     )
-    patches = sample_patches(known, classes, len(train), head.patches, head.seed, fitting_device(space.fabric))
-    heads = fit_heads(patches, classes, head)
-    confusions, drawn = _measure(asked, heads, classes, head.pictures)
+    patches = sample_patches(known, classes, len(train), asked.patches, asked.seed, fitting_device(space.fabric))
+    heads = fit_heads(patches, classes, asked)
+    confusions, drawn = _measure(tested, heads, classes, 0 if asked.out is None else asked.pictures)
 
     unusual = {
-        f"{head.patches} patches": head.patches != Segmenting.patches,
-        f"l2 {head.l2}": head.l2 is not None,
+        f"{asked.patches} patches": asked.patches != SegmentationSettings.patches,
+        f"l2 {asked.l2}": asked.l2 is not None,
     }
     protocol: dict[str, Any] = {
-        **describe_features(encoder, how, size, unusual),
+        **describe_features(encoder, asked, size, unusual),
         "train": known.counts(),
-        "test": asked.counts(),
+        "test": tested.counts(),
         "classes": len(classes),
         "patches": len(patches.labels),
         "target_of_a_patch": "the class of most of its labeled pixels",
         "l2": heads.probe.l2,
-        "chosen_on": "patches of held-out training images" if head.l2 is None else "given",
-        "neighbors": head.neighbors,
+        "chosen_on": "patches of held-out training images" if asked.l2 is None else "given",
+        "neighbors": asked.neighbors,
         "measured_on": "all labeled pixels of the test images; scores of patches are up-sampled bilinearly",
-        "seed": head.seed,
+        "seed": asked.seed,
     }
     warnings += [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
     numbers = {
@@ -90,12 +89,12 @@ def measure_segmentation(
 
 
 def _measure(
-    asked: PatchesWithMaps[np.uint8], heads: Heads, classes: Classes, pictures: int
+    tested: PatchesWithMaps[np.uint8], heads: Heads, classes: Classes, pictures: int
 ) -> tuple[dict[str, Confusion], dict[str, NDArray[np.uint8]]]:
     confusions = {name: Confusion(len(classes)) for name in heads.by_name}
-    shown = set(evenly_spaced(len(asked.images), pictures)) if pictures else set()
+    shown = set(evenly_spaced(len(tested.images), pictures)) if pictures else set()
     drawn = {}
-    for batch in asked:
+    for batch in tested:
         shape = batch.features.shape[:-1]
         flat = batch.features.flatten(0, 2)
         scores = {name: head(flat).unflatten(0, shape) for name, head in heads.by_name.items()}
@@ -105,7 +104,7 @@ def _measure(
             for name, confusion in confusions.items():
                 confusion.add(truth, predicted[name])
             if index in shown:
-                image = asked.images.source.encoded(index), asked.images.source.describe(index)
+                image = tested.images.source.encoded(index), tested.images.source.describe(index)
                 drawn[image[1]] = draw_classes(*image, truth, predicted["linear"], classes)
     return confusions, drawn
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from flexpredict.errors import UserError
 from flexpredict.evaluation.knn import Neighbors
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
+from flexpredict.evaluation.segmentation import SegmentationSettings
 from flexpredict.evaluation.segmentation.labels import Classes
 from flexpredict.evaluation.segmentation.patch_labels import LabeledPatches
-from flexpredict.settings.dense import Segmenting
 
 Head: TypeAlias = Callable[[Tensor], Tensor]  # features N D -> scores N C
 
@@ -28,7 +28,7 @@ class Heads:
     probe: FittedProbe  # the linear one
 
 
-def fit_heads(known: LabeledPatches, classes: Classes, how: Segmenting) -> Heads:
+def fit_heads(known: LabeledPatches, classes: Classes, how: SegmentationSettings) -> Heads:
     """The linear head, its penalty chosen on held-out images; and k-NN, if it is wanted."""
     found = torch.unique(known.labels)
     if len(found) < 2:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from flexpredict.data.scenes.scenes import CLASSES, SceneBatch
-from flexpredict.data.sources.parts import split_part
+from flexpredict.data.sources.derived import split_part
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.evaluation.dense.mapped_images import (
     MappedImages,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from flexpredict.data.decoding import UnreadableImage, image_facts, upright
-from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.streams import Entry, Record, in_chunks
+from flexpredict.data.sources.image_source import ImageSource, Record
+from flexpredict.data.sources.streams import Entry, in_chunks
 from flexpredict.data.workers import Computed, WorkerResults, set_current_image
 
 # What is kept of an image: 28 bytes, whatever its name and its size. Unreadable ones have height 0.
@@ -73,16 +73,7 @@ def add_up(parts: list[Findings]) -> Findings:
 
 
 def _examine_indices(source: ImageSource, indices: NDArray[np.int64]) -> Findings:
-    return _examine((index, _read(source, index)) for index in indices.tolist())
-
-
-def _read(source: ImageSource, index: int) -> Record | UnreadableImage:
-    name = source.describe(index)
-    set_current_image(name)
-    try:
-        return Record(name, source.encoded(index))
-    except UnreadableImage as failure:
-        return failure
+    return _examine((index, source.record(index)) for index in indices.tolist())
 
 
 def _examine(entries: Iterable[Entry]) -> Findings:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
+from rich.text import Text
 
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import ImageStream
@@ -15,8 +17,7 @@ from flexpredict.errors import UserError
 from flexpredict.files import write_atomically, write_text_atomically
 from flexpredict.prepare.inspection.contact_sheet import TrainingView, contact_sheet
 from flexpredict.prepare.inspection.examined import examine_images
-from flexpredict.prepare.inspection.survey import Survey, survey_of
-from flexpredict.prepare.inspection.tables import facts_table, reason_table, size_table
+from flexpredict.prepare.inspection.survey import Classes, Sizes, Spread, Survey, survey_of
 
 
 @dataclass(frozen=True)
@@ -83,3 +84,114 @@ def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     write_atomically(path, write)
+
+
+_REASONS = 8
+
+
+def facts_table(survey: Survey) -> Table:
+    """One fact in each line. What does not occur is left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _facts(survey).items():
+        if value:
+            table.add_row(name, Text(value))
+    return table
+
+
+def size_table(sizes: Sizes, classes: Classes | None) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
+    for name in ("", "smallest", "5 %", "median", "95 %", "largest"):
+        table.add_column(name, justify="right" if name else "left", style="" if name else "bold", no_wrap=True)
+    table.add_row("shorter side", *_numbers(sizes.shorter_side))
+    table.add_row("megapixels", *_numbers(sizes.megapixels))
+    table.add_row("width / height", *_numbers(sizes.aspect))
+    if classes:
+        table.add_row("images per class", *_numbers(classes.images))
+    return table
+
+
+def reason_table(reasons: dict[str, int]) -> Table:
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    counted = list(reasons.items())
+    others = sum(count for _, count in counted[_REASONS:])
+    for reason, count in counted[:_REASONS] + ([("other reasons", others)] if others else []):
+        table.add_row(f"{count:,}", Text(reason))
+    return table
+
+
+def _facts(survey: Survey) -> dict[str, str]:
+    sizes, classes, duplicates = survey.sizes, survey.classes, survey.duplicates
+    size = survey.image_size
+    return {
+        "source": survey.source,
+        "images": images_in_words(survey),
+        "formats": _counts(survey.formats.items()),
+        "modes": _counts(survey.modes.items()),
+        "of these": _occurring(
+            (survey.grayscale, "without colors"),
+            (survey.rotated, "turned upright by EXIF"),
+            (survey.animated, "animated (the first frame counts)"),
+        ),
+        "sizes": _most_frequent(sizes) if sizes else "",
+        "training": f"{size[0]}x{size[1]} pixels, patches of {survey.patch_size}" if size else "",
+        "classes": _class_line(classes) if classes else "",
+        "largest": _counts(classes.largest) if classes and _are_many(classes) else "",
+        "smallest": _counts(classes.smallest) if classes and _are_many(classes) else "",
+        "broken": _occurring((survey.broken, "cannot be read"), (survey.problems, "not listed (folders, shards)"))
+        or "none",
+        "duplicates": f"{duplicates.superfluous:,} superfluous · groups: {duplicates.groups:,}"
+        if duplicates.groups
+        else "none",
+    }
+
+
+def images_in_words(survey: Survey) -> str:
+    """How many images there are and were examined, and their size on disk."""
+    if survey.images is None:
+        counted = f"{survey.examined:,} examined, of a stream of unknown length"
+    elif survey.examined < survey.images:
+        counted = f"{survey.images:,}, of which {survey.examined:,} were examined: the rest of this is about those"
+    else:
+        counted = f"{survey.examined:,}, all examined"
+    return f"{counted} · {decimal(survey.bytes)}"
+
+
+def _most_frequent(sizes: Sizes) -> str:
+    """Height x width, as everywhere here."""
+    frequent = _counts((f"{height}x{width}", count) for height, width, count in sizes.most_frequent)
+    if sizes.distinct == 1:
+        return f"all {sizes.most_frequent[0][0]}x{sizes.most_frequent[0][1]}"
+    often = "most often " if sizes.distinct > len(sizes.most_frequent) else ""
+    return f"{sizes.distinct:,} different; {often}{frequent}"
+
+
+def _class_line(classes: Classes) -> str:
+    line = f"{classes.count:,}"
+    if not classes.smallest:
+        line += f": {_counts(classes.largest)}"
+    elif not _are_many(classes):
+        line += f" of {classes.images.largest:,.0f} images each"
+    return line + (f" · {classes.unlabeled:,} images without a label" if classes.unlabeled else "")
+
+
+def _are_many(classes: Classes) -> bool:
+    """Too many to name all, and not all of one size."""
+    return bool(classes.smallest) and classes.images.smallest < classes.images.largest
+
+
+def _numbers(spread: Spread) -> list[str]:
+    values = (spread.smallest, spread.low, spread.median, spread.high, spread.largest)
+    # Whole numbers as they are, others with three significant digits.
+    return [f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" for value in values]
+
+
+def _counts(counts: Iterable[tuple[str, int]]) -> str:
+    return " · ".join(f"{name} {count:,}" for name, count in counts)
+
+
+def _occurring(*parts: tuple[int, str]) -> str:
+    return " · ".join(f"{count:,} {what}" for count, what in parts if count)

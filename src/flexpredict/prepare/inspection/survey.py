@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.default_sizes import default_image_size
 from flexpredict.prepare.inspection.examined import Examined
-from flexpredict.sizes import Size
+from flexpredict.sizes import Size, default_image_size
 
 _NAMED = 5  # classes and sizes that are named
 # From where on a person should act. At the first, training stops unless max_skipped is raised.

@@ -5,6 +5,7 @@ could not be read. Worker processes decode and encode, a few images at a time; t
 A shard that is finished has a record beside it, and a run that was interrupted goes on after those.
 """
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -17,17 +18,18 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from flexpredict import __version__
-from flexpredict.data.sources.identity import identity
+from flexpredict.cores import cores
 from flexpredict.data.sources.image_source import ImageSource
-from flexpredict.data.sources.manifest import MANIFEST, Manifest, SkippedImage, damaged_shards
+from flexpredict.data.sources.manifest import MANIFEST, PACKING_SETTINGS, Manifest, SkippedImage, damaged_shards
 from flexpredict.data.sources.opening import is_stream
-from flexpredict.data.sources.streams import ImageStream
+from flexpredict.data.sources.streams import ImageStream, identity
 from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError, some_of
-from flexpredict.prepare.packing.folder import PackingFolder
-from flexpredict.prepare.packing.packer import Packer, batches_of
-from flexpredict.prepare.packing.shard_writing import PackedImage, write_shard
+from flexpredict.files import write_text_atomically
+from flexpredict.prepare.pack import PackSettings
+from flexpredict.prepare.packing.shard_writing import PackedImage, Packer, ShardRecord, batches_of, write_shard
 from flexpredict.progress import Counting
+from flexpredict.same_settings import read_settings, require_same_settings
 from flexpredict.showing import numbers_table, say
 
 _FEW_SKIPPED = 20
@@ -61,27 +63,82 @@ class PackResult:
         return {"folder": str(self.folder), **self.manifest.to_dict()}
 
 
-def pack_images(
-    images: ImageSource | ImageStream,
-    out: Path,
-    *,
-    size: int,
-    quality: int,
-    images_per_shard: int,
-    workers: int,
-    max_skipped: float,
-    console: Console,
-) -> PackResult:
-    """Write images into shards, and a manifest when all are there. The arguments are those of `pack`."""
-    asked = {"size": size, "quality": quality, "images_per_shard": images_per_shard}
-    settings = {"source": images.name, **identity(images), **asked}
+class PackingFolder:
+    """Where the shards go, and what an interrupted run has left there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / PACKING_SETTINGS
+
+    def shard(self, number: int) -> Path:
+        return self.path / f"shard-{number:06d}.tar"
+
+    def require_ours(self) -> None:
+        """Refuse a file, and a folder that holds anything but packed shards."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"out={self.path} is a file. Name a folder for the shards that does not exist yet.")
+        if not self.path.is_dir() or self.settings.is_file() or Manifest.load(self.path) is not None:
+            return
+        # A run that was killed early may have left the settings under their temporary name.
+        others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(f".{PACKING_SETTINGS}.")]
+        if others:
+            raise UserError(
+                f"out={self.path} is not empty ({min(others)} is there) and was not begun by `flexpredict pack`."
+                " Name a folder that is empty or does not exist yet."
+            )
+
+    def finished(self, settings: dict[str, Any]) -> Manifest | None:
+        """The manifest, if everything is packed. Refuses other settings than those of the manifest."""
+        manifest = Manifest.load(self.path)
+        if manifest is not None:
+            remedy = "Use it as it is, or name another folder for these settings."
+            require_same_settings(self.path, manifest.settings, settings, remedy)
+            self._tidy()
+        return manifest
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Record the settings; or make sure that the shards that are there were made with the same."""
+        if not self.settings.is_file():
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"Cannot make the folder out={self.path}: {error.strerror}. Name another.") from error
+            write_text_atomically(self.settings, json.dumps(settings, indent=1) + "\n")
+            return
+        again = f"delete {self.path} to begin again."
+        before = read_settings(self.settings, f"Pack into another folder, or {again}")
+        remedy = f"Use the same settings again, pack into another folder, or {again}"
+        require_same_settings(self.path, before, settings, remedy)
+
+    def finished_shards(self) -> dict[int, ShardRecord]:
+        """By number. Those whose length is not the recorded one are to be made again."""
+        numbers = sorted(int(path.stem.removeprefix("shard-")) for path in self.path.glob("shard-[0-9]*.json"))
+        records = ((number, ShardRecord.load(self.shard(number))) for number in numbers)
+        return {number: record for number, record in records if record is not None}
+
+    def finish(self, manifest: Manifest) -> None:
+        """Write the manifest, which replaces the records of the shards."""
+        manifest.save(self.path)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        for pattern in ("shard-*.json", ".*.tmp", PACKING_SETTINGS):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
+
+
+def pack_images(images: ImageSource | ImageStream, out: Path, asked: PackSettings, console: Console) -> PackResult:
+    """Write images into shards, and a manifest when all are there."""
+    size, quality, images_per_shard = asked.size, asked.quality, asked.images_per_shard
+    how = {"size": size, "quality": quality, "images_per_shard": images_per_shard}
+    settings = {"source": images.name, **identity(images), **how}
     folder = PackingFolder(out)
     if (complete := folder.finished(settings)) is not None:
         what = f"{complete.images:,} images of {images.name} in {_shards(len(complete.shards))}"
         return PackResult(complete, out, f"{out} is complete: {what}. Nothing was done.")
     folder.begin(settings)
     shards = folder.finished_shards()
-    tally = _Tally(images.name, max_skipped)
+    tally = _Tally(images.name, asked.max_skipped)
     for record in shards.values():
         tally.add(record.shard.last - record.shard.first + 1, record.skipped)
 
@@ -89,6 +146,7 @@ def pack_images(
     problems = [SkippedImage(failure.name, failure.reason) for failure in (source.problems if source else ())]
     packer, batches = Packer(source, size, quality), batches_of(images, images_per_shard, shards.keys())
     remedy = "Then run the same again: finished shards are kept."
+    workers = cores() if asked.workers is None else asked.workers
     packed = WorkerResults(Computed(packer), batches, workers, remedy)
     counting = Counting(console, "packing", "images", length, done=tally.images)
     with counting as progress, packed.deaths_explained():

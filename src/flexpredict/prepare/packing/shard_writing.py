@@ -4,19 +4,31 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from PIL import ExifTags, Image
 
 from flexpredict.data.decoding import Encoded, ImageFacts, UnreadableImage, image_facts, upright
+from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.data.sources.manifest import Shard, SkippedImage
+from flexpredict.data.sources.opening import is_stream
+from flexpredict.data.sources.streams import Entry, ImageStream, all_entries, in_chunks
+from flexpredict.data.workers import set_current_image
 from flexpredict.files import write_atomically, write_text_atomically
 
 _TAR_BLOCK, _TAR_RECORD = 512, 10240
 _ROOM_FOR_EXIF = 2**16
+# Numbers of images, which the worker reads from the source; or entries of a stream.
+Batch: TypeAlias = range | list[Entry]
+# Enough images in a batch that handing them over costs little, few enough that a small set keeps all workers busy and
+# that Ctrl-C is obeyed at once. Records of a stream are sent to the worker, hence their limit.
+_IMAGES_AT_ONCE = 16
+_BYTES_AT_ONCE = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -47,19 +59,20 @@ class ShardRecord:
             return None
 
 
-def pack_image(index: int, encoded: Encoded, name: str, label: int | None, size: int, quality: int) -> PackedImage:
+def pack_image(index: int, record: Record, size: int, quality: int) -> PackedImage:
     """Shrunk to a shorter side of `size` (never enlarged), 8-bit RGB, upright, as a JPEG.
 
     A file that already is such a JPEG, in color or grayscale, is copied byte for byte, so that it loses nothing.
     Raises UnreadableImage.
     """
+    encoded, name = record.encoded, record.name
     facts = image_facts(encoded, name)
     # A file that is copied is decoded too: only that shows that it is whole.
     image = upright(encoded, name, shorter_side=size)
     jpeg = _as_stored(encoded, facts, size) or _jpeg(image, name, quality)
     members = _member(f"{index:09d}.jpg", jpeg)
-    if label is not None:
-        members += _member(f"{index:09d}.cls", str(label).encode())
+    if record.label is not None:
+        members += _member(f"{index:09d}.cls", str(record.label).encode())
     original = {"path": name, "height": facts.height, "width": facts.width}
     return PackedImage(index, members + _member(f"{index:09d}.json", json.dumps(original).encode()))
 
@@ -125,3 +138,44 @@ def _jpeg(image: Image.Image, name: str, quality: int) -> bytes:
         height, width = image.height, image.width
         raise UnreadableImage(name, f"cannot be a JPEG of {height} x {width} pixels: {error}") from error
     return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Makes the members of a shard from images. `source` is None where the batches hold the records of a stream."""
+
+    source: ImageSource | None = field(repr=False)
+    size: int
+    quality: int
+
+    def __call__(self, batch: Batch) -> list[PackedImage]:
+        if isinstance(batch, range):
+            assert self.source is not None
+            return [self._pack(index, self.source.record(index)) for index in batch]
+        return [self._pack(index, record) for index, record in batch]
+
+    def _pack(self, index: int, record: Record | UnreadableImage) -> PackedImage:
+        set_current_image(record.name)
+        try:
+            if isinstance(record, UnreadableImage):
+                raise record
+            return pack_image(index, record, self.size, self.quality)
+        except UnreadableImage as failure:
+            return PackedImage(index, skipped=SkippedImage(failure.name, failure.reason))
+        finally:
+            set_current_image("")
+
+
+def batches_of(
+    images: ImageSource | ImageStream, images_per_shard: int, finished: Collection[int]
+) -> Iterator[Batch]:
+    """All images in order, except those of finished shards. No batch reaches into the next shard."""
+    if is_stream(images):
+        for number, entries in groupby(all_entries(images), key=lambda entry: entry[0] // images_per_shard):
+            if number not in finished:
+                yield from in_chunks(entries, _IMAGES_AT_ONCE, _BYTES_AT_ONCE)
+        return
+    for number, start in enumerate(range(0, len(images), images_per_shard)):
+        if number not in finished:
+            shard = range(start, min(start + images_per_shard, len(images)))
+            yield from (shard[first : first + _IMAGES_AT_ONCE] for first in range(0, len(shard), _IMAGES_AT_ONCE))

@@ -18,7 +18,7 @@ from flexpredict.training.plan import plain_values
 from flexpredict.training.signals import Stop, stop_on_signal
 
 
-def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = None) -> bool:
+def ablate(asked: Ablation, console: Console | None = None) -> bool:
     """Whether everything was carried out: not in a dry run, and not if someone stopped it."""
     console = console or _console()
     if torch.distributed.is_torchelastic_launched():
@@ -31,7 +31,7 @@ def ablate(asked: Ablation, *, dry_run: bool = False, console: Console | None = 
         if pending and not _estimate(console, asked, agenda, pending, at_a_time, stop):
             console.print("Stopped; nothing was started.", highlight=False)
             return False
-        if dry_run:
+        if asked.dry_run:
             console.print("A dry run: nothing was started.", highlight=False)
             return False
         if pending and not _run_all(console, asked, agenda, pending, at_a_time, stop):
@@ -76,7 +76,7 @@ def _estimate(
 def _run_all(
     console: Console, asked: Ablation, agenda: Agenda, pending: list[Work], at_a_time: int, stop: Stop
 ) -> bool:
-    console.print(f"Logs of the runs: {asked.out / 'logs'}", highlight=False, markup=False)
+    console.print(f"Logs of the runs: {asked.folder / 'logs'}", highlight=False, markup=False)
     tasks = [_task(asked, agenda, work) for work in pending]
     with Counting(console, "runs", "runs", len(pending)) as counting:
         for task, finished in carry_out(tasks, at_a_time, stop):
@@ -92,7 +92,7 @@ def _task(asked: Ablation, agenda: Agenda, work: Work) -> Task:
     assert run.recipe.data is not None
     values: dict[str, Any] = plain_values(dataclasses.asdict(run.recipe))
     return Task(
-        log=asked.out / "logs" / f"{run.name}.log",
+        log=asked.folder / "logs" / f"{run.name}.log",
         runs=((str(run.folder), values),),
         data=run.recipe.data,
         test=None if work.how is None else run.test or agenda.test_data,

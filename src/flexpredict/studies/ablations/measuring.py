@@ -16,10 +16,15 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from flexpredict.data.scenes.options import IMAGE_OPTIONS, SceneOptions, read_options
-from flexpredict.data.scenes.scenes import counts_and_distances, nearest_bins
-from flexpredict.data.sources.identity import identity
+from flexpredict.data.scenes.scenes import (
+    IMAGE_OPTIONS,
+    SceneOptions,
+    counts_and_distances,
+    nearest_bins,
+    read_options,
+)
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.streams import identity
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
@@ -63,7 +68,7 @@ class Measuring:
     scene_tasks: bool = False
 
     def probing(self) -> Probing:
-        return Probing(labels=self.labels, subsets=self.subsets, neighbors=self.neighbors)
+        return Probing(labels=list(self.labels), subsets=self.subsets, neighbors=self.neighbors)
 
     def described(self, train: ImageSource, test: ImageSource) -> dict[str, Any]:
         """All that numbers depend on besides the encoder, as JSON has it."""
@@ -115,13 +120,13 @@ def norms(folder: Path) -> dict[str, float]:
 
 def _scene_task(encoder: ImageEncoder, train: ImageSource, test: ImageSource, task: str, fabric: Fabric) -> float:
     """Accuracy of a linear probe. The images are those of the classes, so their features are there already."""
-    sources = (_labelled(train, task), _labelled(test, task))
-    once = Probing(labels=(1.0,), neighbors=0)
+    sources = (_labeled(train, task), _labeled(test, task))
+    once = Probing(labels=[1.0], neighbors=0)
     return run_probe(encoder, *sources, Extraction(), once, fabric=fabric).numbers["linear, 100 % labels"]
 
 
-def _labelled(scenes: ImageSource, task: str) -> ArraySource:
-    """The same scenes, labelled with the answers of a task."""
+def _labeled(scenes: ImageSource, task: str) -> ArraySource:
+    """The same scenes, labeled with the answers of a task."""
     assert isinstance(scenes, ArraySource)
     asked = read_options(scenes.name, SceneOptions(count=len(scenes)), IMAGE_OPTIONS)
     indices = asked.first + np.arange(asked.count)

@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import WEIGHT_STD, Positions
 from flexpredict.settings.targets import Targets
-from flexpredict.studies.ablations.study import Arm, Choices, Study
+from flexpredict.studies.ablations.study import Arm, Study
 
 _PAPER_WIDTH = 768
 _BEST = 0.25  # of the paper's levels
@@ -39,20 +40,20 @@ def stochastic(positions: Positions, level: float, **options: Any) -> dict[str, 
     return {"positions": {"kind": "stochastic", "noise_to_signal": level, **kept, **options}}
 
 
-def paper_studies(positions: Positions, choices: Choices) -> dict[str, Callable[[], Study]]:
+def paper_studies(positions: Positions, asked: StudySettings) -> dict[str, Callable[[], Study]]:
     """By name. positions: of the recipe, see `stochastic`."""
 
-    def noisy(level: float = choices.noise, **options: Any) -> dict[str, Any]:
+    def noisy(level: float = asked.noise, **options: Any) -> dict[str, Any]:
         return stochastic(positions, level, **options)
 
-    levels = [level for level in choices.levels or LEVELS if level]
+    levels = [level for level in asked.levels or LEVELS if level]
     return {
         "table6": lambda: _table6(noisy),
         "table7": lambda: _table7(noisy),
         "table8": lambda: _table8(noisy),
         "fig3": lambda: _fig3(noisy, levels),
         "fig4": lambda: _fig4(noisy, levels),
-        "l1": lambda: _l1(noisy, choices.l1),
+        "l1": lambda: _l1(noisy, asked.l1_weight),
         "covariance": lambda: _covariance(noisy),
         "mae": lambda: _mae(noisy),
     }

@@ -2,57 +2,42 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from flexpredict.data.sources.derived import Part, named_part
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.parts import Part, named_part
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import check_probe
+from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.measuring import Measuring, measured
 from flexpredict.studies.ablations.runs import ArmRun, Runs, plan_of
 from flexpredict.studies.ablations.studies import find_studies, names_of
-from flexpredict.studies.ablations.study import Choices, Study
+from flexpredict.studies.ablations.study import Study
 
 Data = str | list[str]
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """What is asked.
+@dataclass(kw_only=True)
+class Ablation(StudySettings):
+    """What is asked, and the recipe that all arms share but for what they vary; its seed is the first one."""
 
-    Args:
-        study: name of a study, or of a group of them.
-        base: recipe that all arms share but for what they vary; its seed is the first one.
-        test: labelled images to measure on. Without them, a share of the training images is held out for validation
-            before pre-training.
-        holdout: that share.
-        seeds: runs of each arm (by default the study's own number).
-        out: folder for runs, tables and figures.
-        choices: what may be chosen about studies.
-        measuring: what is measured.
-        jobs: runs at a time (by default one for each core, or one where there are GPUs).
-        nice: how much other processes come first, 0 to 19.
-        chapter: folder for a page with the results, too.
-    """
-
-    study: str
     base: Recipe
-    test: str | None = None
-    holdout: float = 0.1
-    seeds: int | None = None
-    out: Path = Path("ablations")
-    choices: Choices = field(default_factory=Choices)
-    measuring: Measuring = field(default_factory=Measuring)
-    jobs: int | None = None
-    nice: int = 0
-    chapter: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """For runs, tables and figures."""
+        return Path(self.out)
+
+    @property
+    def measuring(self) -> Measuring:
+        return Measuring(tuple(self.labels), self.subsets, images=self.location_images)
 
     def check(self) -> None:
         """Refuse what makes no sense, whatever the images are."""
@@ -103,7 +88,7 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
     base = dataclasses.replace(asked.base, data=data)
     train = open_source(data)
     planned = plan_of(base, train).recipe
-    studies = find_studies(asked.study, planned, asked.choices)
+    studies = find_studies(asked, planned)
     if any("positions" in arm.fields for study in studies for arm in study.arms):
         _refuse_positions(base.positions)
     if studies[0].scene_tasks:
@@ -112,7 +97,7 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
     test = open_source(test_data) if probes and test_data is not None else None
     if test is not None:
         check_probe(train, test, asked.measuring.probing())
-    runs = Runs(base, train, asked.out)
+    runs = Runs(base, train, asked.folder)
     possible: list[Study] = []
     by_arm: dict[tuple[str, str], list[ArmRun]] = {}
     work: dict[Path, Work] = {}

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from flexpredict.data.sources.identity import identity
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.listing import digest
+from flexpredict.data.sources.streams import identity
 from flexpredict.runs.checkpoint import last_checkpoint, read_state
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.augmentation import Augmentation

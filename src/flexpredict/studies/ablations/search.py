@@ -5,17 +5,18 @@ recipe as it is given where several settings are tried.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.model.encoder import ModelFacts, model_facts
+from flexpredict.model.building import ModelFacts, model_facts
+from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
 from flexpredict.settings.scale import published_lr, with_defaults
 from flexpredict.studies.ablations.paper import SINCOS, stochastic
-from flexpredict.studies.ablations.study import Arm, Choices, Study
+from flexpredict.studies.ablations.study import Arm, Study
 
 _NOISE = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 4.0)
 _EMA = (0.996, 0.95, 0.98, 0.99, 0.998, 0.999)
@@ -25,9 +26,9 @@ _GRIDS = (8, 4, 6, 12, 16)  # patches along a side
 _AS_GIVEN = Arm("as given", {})
 
 
-def search_studies(recipe: Recipe, choices: Choices) -> dict[str, Callable[[], Study]]:
+def search_studies(recipe: Recipe, asked: StudySettings) -> dict[str, Callable[[], Study]]:
     """By name. recipe: with nothing left open."""
-    levels = choices.levels
+    levels = asked.levels
     return {
         "targets": lambda: _targets(recipe),
         "noise": lambda: _noise(recipe, levels or _NOISE),
@@ -37,7 +38,7 @@ def search_studies(recipe: Recipe, choices: Choices) -> dict[str, Callable[[], S
         "masks": _masks,
         "predictor": lambda: _predictor(recipe),
         "augmentation": _augmentation,
-        "grid": lambda: _grid(recipe, tuple(map(int, levels)) or _GRIDS),
+        "grid": lambda: _grid(recipe, [*map(int, levels)] or _GRIDS),
         "combined": lambda: _combined(recipe),
     }
 
@@ -59,7 +60,7 @@ def _targets(recipe: Recipe) -> Study:
     return Study("targets", "Which features should be predicted?", arms)
 
 
-def _noise(recipe: Recipe, levels: tuple[float, ...]) -> Study:
+def _noise(recipe: Recipe, levels: Sequence[float]) -> Study:
     def arms(series: str, hold: bool) -> list[Arm]:
         return [
             Arm(f"{level:g}, {series}", stochastic(recipe.positions, level, hold=hold), None, level, series)
@@ -71,7 +72,7 @@ def _noise(recipe: Recipe, levels: tuple[float, ...]) -> Study:
     return Study("noise", "How much noise?", (none, *arms("as it starts", False), *arms("held", True)), "curves")
 
 
-def _ema(momenta: tuple[float, ...]) -> Study:
+def _ema(momenta: Sequence[float]) -> Study:
     def arm(name: str, start: float, end: float) -> Arm:
         return Arm(name, {"optimizer": {"ema_momentum": start, "final_ema_momentum": end}})
 
@@ -80,7 +81,7 @@ def _ema(momenta: tuple[float, ...]) -> Study:
     return Study("ema", "How fast should the target encoder follow?", (*rising, *held))
 
 
-def _lr(recipe: Recipe, rates: tuple[float, ...]) -> Study:
+def _lr(recipe: Recipe, rates: Sequence[float]) -> Study:
     arms = [Arm(f"AdamW {lr:g}", {"optimizer": {"lr": lr}}) for lr in rates or _LR]
     if recipe.optimizer.kind == "muon":
         arms += [Arm(f"Muon {lr:g}", {"optimizer": {"muon_lr": lr}}) for lr in (() if rates else _MUON_LR)]
@@ -147,7 +148,7 @@ def _augmentation() -> Study:
     return Study("augmentation", "Which augmentation?", arms)
 
 
-def _grid(recipe: Recipe, sides: tuple[int, ...]) -> Study:
+def _grid(recipe: Recipe, sides: Sequence[int]) -> Study:
     assert recipe.image_size
     (height, width), *others = parse_image_sizes(recipe.image_size)
     sides = tuple(side for side in sides if not height % side and not width % (height // side))

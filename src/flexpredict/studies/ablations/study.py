@@ -59,20 +59,3 @@ class Study:
     def baseline(self, arm: Arm) -> Arm:
         """The arm that this one is compared with."""
         return next((other for other in self.arms if other.name == arm.against), self.arms[0])
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What may be chosen about studies.
-
-    Args:
-        noise: level ‖A n‖ / ‖ψ‖ of stochastic positions in the paper's studies (paper: 0.2).
-        levels: of the one number that a study varies, in place of the usual ones.
-        where: how free parts are in their place, 0 to 1, in the study `where`.
-        l1: weight of the penalty in the study `l1` (the paper does not say its own).
-    """
-
-    noise: float = 0.2
-    levels: tuple[float, ...] = ()
-    where: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    l1: float = 1e-5

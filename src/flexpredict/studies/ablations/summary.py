@@ -5,11 +5,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flexpredict.evaluation.intervals import mean_and_interval
+from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.studies.ablations.measuring import LOCATION, NORMS
 from flexpredict.studies.ablations.study import Arm, Study
 
-_TWO_DIGITS = ("place R²", *NORMS.values())  # all else is in per cent
+_TWO_DIGITS = ("place R²", *NORMS.values())  # all else is in percent
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 
 from flexpredict.errors import UserError, printable
-from flexpredict.evaluation.intervals import mean_and_interval
+from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies.analyses.opening import run_config

@@ -11,7 +11,7 @@ from flexpredict.encoders.names import resolve_name
 from flexpredict.errors import UserError, printable
 from flexpredict.methods.choosing import build_method, settle_method
 from flexpredict.methods.method import MaskedTokens, Method
-from flexpredict.model.encoder import model_facts
+from flexpredict.model.building import model_facts
 from flexpredict.runs.checkpoint import load_model, newest_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.metrics import read_records

@@ -12,9 +12,12 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
+from rich.table import Table
+from rich.text import Text
 
 from flexpredict.errors import UserError
 from flexpredict.files import write_atomically, write_text_atomically
+from flexpredict.showing import SimpleResult
 
 # Okabe and Ito's colours, which the colour-blind can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -36,17 +39,38 @@ Row = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Analysis:
-    """Args:
-    picture, data: the files that were written.
-    lines: what is to be seen, in sentences.
-    table: the numbers that matter, a dictionary of texts a row.
+class Analysis(SimpleResult):
+    """A figure, its data, and what is to be seen in words.
+
+    Args:
+        picture: the figure.
+        data: the file with its data.
+        lines: what is to be seen, in sentences.
+        rows: the numbers that matter, a dictionary of texts a row.
     """
 
     picture: Path
     data: Path
     lines: tuple[str, ...]
-    table: tuple[Row, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.picture, self.data]
+
+    def table(self) -> Table:
+        """The numbers that matter."""
+        table = Table(*(self.rows[0] if self.rows else ()))
+        for row in self.rows:
+            table.add_row(*(Text(cell) for cell in row.values()))
+        return table
+
+    def tables(self) -> list[tuple[str, Table | None]]:
+        return [("", self.table() if self.rows else None), ("\n".join(self.lines), None)]
+
+    def to_dict(self) -> dict[str, Any]:
+        files = {"picture": str(self.picture), "data": str(self.data)}
+        return {**files, "lines": list(self.lines), "table": [dict(row) for row in self.rows]}
 
 
 @contextmanager

@@ -15,10 +15,8 @@ from torch.nn import functional as F
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.pixels import normalize
-from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.data.sources.record_source import RecordSource
-from flexpredict.data.sources.streams import Record
 from flexpredict.errors import UserError, printable
 from flexpredict.masking import check_masking, sample_masks
 from flexpredict.methods.ijepa import IJEPA
@@ -62,9 +60,18 @@ def predicted_similarity(model: IJEPA, pixels: Tensor, puzzle: Puzzle) -> Tensor
     """Cosines of the predicted feature of the puzzle's patch with all tokens. pixels: 3 H W uint8 -> N."""
     images = normalize(pixels[None])
     prediction = model(images, puzzle.context[None, None], puzzle.targets[None, None])
-    everything = torch.arange(puzzle.grid[0] * puzzle.grid[1])
-    tokens = model.target_features(images, everything.view(1, 1, 1, -1))[0, 0]
+    tokens = target_tokens(model, images, puzzle.grid)[0]
     return F.cosine_similarity(prediction.predictions[0, puzzle.block, puzzle.slot][None].float(), tokens, dim=1)
+
+
+@torch.no_grad()
+def target_tokens(model: IJEPA, images: Tensor, grid: Grid) -> Tensor:
+    """What the model would predict at every place, standardized where its targets are: B 3 H W -> B N d_e."""
+    everything = torch.arange(grid[0] * grid[1], device=images.device).expand(len(images), 1, 1, -1)
+    features = model.target_features(images, everything)
+    if model.standardization is not None:
+        features = model.standardization(features, everything.flatten(0, 1))
+    return features.flatten(1, 2)
 
 
 def draw_puzzle(opened: OpenedModel, patch: str | None = None, mask_seed: int = 0) -> Puzzle:

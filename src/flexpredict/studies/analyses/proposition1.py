@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from flexpredict.evaluation.intervals import mean_and_interval
+from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.randomness import normal, stream_key, uniform
 from flexpredict.studies.analyses.output import COLOURS, GREY, Analysis, drawing, prepare, write_csv
 

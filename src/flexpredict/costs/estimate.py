@@ -1,0 +1,145 @@
+"""What a planned run costs: parameters, operations, memory and time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from flexpredict.costs.accelerators import Accelerator
+from flexpredict.costs.flops import flops_by_part, pass_flops
+from flexpredict.costs.memory import Memory, StepMemory
+from flexpredict.costs.passes import CONTEXT, PREDICTOR, TARGET, Pass, Tokens, passes_of, sample_tokens
+from flexpredict.costs.speed import Speed
+from flexpredict.methods.method import Method
+from flexpredict.settings.recipe import Precision
+from flexpredict.training.plan import Plan
+
+_SAMPLED_STEPS = 32
+_GIGABYTE = 1e9
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the networks.
+
+    Args:
+        parameters: numbers that it has.
+        forward: operations for each image, forward.
+        operations: the same with those of the backward pass.
+    """
+
+    parameters: int
+    forward: float
+    operations: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run costs.
+
+    Args:
+        plan: of the run.
+        ranks: devices that share a batch.
+        parts: the networks by name.
+        trained: parameters that are trained.
+        recomputed: operations for each image that are done again to save memory.
+        context: patches in a context, on average.
+        predicted: predictions for each image, on average.
+        step_memory: memory of a device as a function of its images.
+    """
+
+    plan: Plan
+    ranks: int
+    parts: dict[str, Part]
+    trained: int
+    recomputed: float
+    context: float
+    predicted: float
+    step_memory: StepMemory
+
+    @property
+    def operations(self) -> float:
+        """For each image."""
+        return sum(part.operations for part in self.parts.values())
+
+    @property
+    def images_at_a_time(self) -> int:
+        """On each device."""
+        recipe = self.plan.recipe
+        return recipe.batch_size // self.ranks // recipe.accumulate
+
+    @property
+    def images(self) -> int:
+        """Seen in the whole run."""
+        return self.plan.steps * self.plan.recipe.batch_size
+
+    def memory(self) -> Memory:
+        """Of each device at the recipe's batch."""
+        return self.step_memory.of(self.images_at_a_time)
+
+    def seconds_on(self, accelerator: Accelerator, utilization: float, precision: Precision) -> float:
+        """Of the whole run on all its devices."""
+        work = self.images * (self.operations + self.recomputed)
+        return work / (self.ranks * utilization * accelerator.peak(precision))
+
+    def seconds_here(self, speed: Speed) -> float:
+        """Of the whole run on this machine alone."""
+        work = self.plan.recipe.batch_size * (self.operations + self.recomputed)
+        return self.plan.steps * speed.step(work, self.trained)
+
+    def largest_batch(self, gigabytes: float, precision: Precision | None = None) -> int:
+        """Images at a time that fit on a device with so much memory. precision: another than the recipe's."""
+        recipe = replace(self.plan.recipe, precision=precision or self.plan.recipe.precision)
+        return replace(self.step_memory, recipe=recipe).largest_batch(_GIGABYTE * gigabytes)
+
+
+def estimate(plan: Plan, ranks: int = 1) -> Estimate:
+    """Reckoned from the sizes of the networks and from masks like those of the run."""
+    with torch.device("meta"):  # sizes without weights
+        model = plan.build_model()
+    sampled = _sampled_passes(plan, model)
+    passes = [one for one, _ in sampled]
+    longest = max(passes, key=lambda some: sum(flops_by_part(some).values()))
+    parts = {
+        name: Part(parameters, *(_mean_flops(passes, name, backward) for backward in (False, True)))
+        for name, parameters in _parameters(model, [one.part for one in longest]).items()
+    }
+    again = (
+        (part.forward for name, part in parts.items() if name != TARGET) if plan.recipe.checkpoint_activations else ()
+    )
+    return Estimate(
+        plan,
+        ranks,
+        parts,
+        recomputed=sum(again),
+        trained=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        context=sum(tokens.context for _, tokens in sampled) / len(sampled),
+        predicted=sum(tokens.predicted for _, tokens in sampled) / len(sampled),
+        step_memory=StepMemory(model, longest, plan.recipe, ranks),
+    )
+
+
+def _sampled_passes(plan: Plan, model: Method) -> list[tuple[list[Pass], Tokens]]:
+    recipe, side = plan.recipe, plan.recipe.patch_size
+    grids = [(height // side, width // side) for height, width in plan.image_sizes]
+    return [
+        (passes_of(model, tokens), tokens)
+        for grid in grids
+        for tokens in sample_tokens(model, recipe.masking, grid, recipe.batch_size, _SAMPLED_STEPS)
+    ]
+
+
+def _mean_flops(passes: Sequence[Sequence[Pass]], part: str, backward: bool) -> float:
+    counts = [pass_flops(one, backward) for some in passes for one in some if one.part == part]
+    return sum(counts) / len(counts)
+
+
+def _parameters(model: Method, parts: Sequence[str]) -> dict[str, int]:
+    """Of each part. What belongs to no other is the context encoder's."""
+    named = {TARGET: "target_encoder", PREDICTOR: "predictor"}
+    sizes = {part: _numbers(getattr(model, named[part])) for part in parts if part in named}
+    return {CONTEXT: _numbers(model) - sum(sizes.values()), **sizes}
+
+
+def _numbers(network: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())

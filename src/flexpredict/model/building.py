@@ -1,0 +1,164 @@
+"""New encoders from the names of timm's models, and what such a name implies."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.model.encoder import Encoder
+from flexpredict.model.relative_encoder import RelativeEncoder
+from flexpredict.model.timm_parts import timm
+from flexpredict.randomness import stream_key
+from flexpredict.settings.recipe import EncoderPositions
+
+
+def build_encoder(
+    model: str,
+    image_size: tuple[int, int],
+    patch_size: int | None = None,
+    positions: EncoderPositions = "sincos",
+    class_token: bool = False,
+    seed: int = 0,
+    options: dict[str, Any] | None = None,
+) -> Encoder:
+    """A new encoder from a timm name.
+
+    Args:
+        model: a timm ViT, for example vit_base_patch16_224; sizes in the name are only defaults.
+        image_size: height and width of the images.
+        patch_size: side of a patch; the name's own where not given.
+        positions: "sincos" (fixed) or "learned"; "relative" for models of BEiT's kind, and for them only.
+        class_token: keep the class token of models that have one (the paper's have none); BEiT's kind needs it.
+        seed: the initial weights are a function of it alone.
+        options: further arguments of timm's constructor, for example {"embed_dim": 96, "depth": 4}, and norm_eps,
+            the ε of layer norms where it is not timm's.
+    """
+    facts = model_facts(model, options)
+    _check_positions(model, facts, positions, class_token)
+    arguments = {"num_classes": 0, "global_pool": "", "img_size": image_size}
+    if not facts.relative:
+        arguments["fc_norm"] = False
+    arguments |= _timm_options(options)
+    if patch_size is not None:
+        arguments["patch_size"] = patch_size
+    if not class_token:
+        arguments["class_token"] = False
+    check_patches(image_size, patch_size or facts.patch_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_key(seed, "encoder weights"))
+        vit = _create(model, arguments)
+        encoder = _kind(vit)(vit) if facts.relative else Encoder(vit, positions)
+    if options and "norm_eps" in options:
+        set_norm_eps(vit, float(options["norm_eps"]))
+    if facts.relative:  # timm has rescaled the branches already
+        vit.fc_norm = nn.Identity()  # with global_pool="avg" it belongs to the head
+    else:
+        rescale_residual_branches(vit.blocks)
+    return encoder
+
+
+def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
+    """Refuse an image that is smaller than a patch or that patches do not fill."""
+    for side in image_size:
+        if side < patch_size:
+            raise UserError(
+                f"Image size {image_size[0]}x{image_size[1]} is smaller than a patch of {patch_size}. "
+                f"Give a larger image_size or a smaller patch_size."
+            )
+        if side % patch_size:
+            low = side - side % patch_size
+            raise UserError(
+                f"Patch size {patch_size} does not divide image size {image_size[0]}x{image_size[1]}. "
+                f"Use image_size={low} or {low + patch_size}, or another patch_size."
+            )
+
+
+def set_norm_eps(vit: nn.Module, eps: float) -> None:
+    """Checkpoints of other libraries were trained with another ε than timm's 1e-6."""
+    for module in vit.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = eps
+
+
+def rescale_residual_branches(blocks: nn.Sequential) -> None:
+    """Divide the output of the l-th block's two branches by √(2l), as I-JEPA does, so that depth does not blow up."""
+    with torch.no_grad():
+        for layer, block in enumerate(blocks, start=1):
+            for branch, output in (("attn", "proj"), ("mlp", "fc2")):
+                weight = getattr(getattr(getattr(block, branch, None), output, None), "weight", None)
+                if weight is not None:
+                    weight.div_((2.0 * layer) ** 0.5)
+
+
+def _create(model: str, arguments: dict[str, Any]) -> Any:
+    try:
+        return timm.create_model(_known(model), pretrained=False, **arguments)
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"timm's '{model}' cannot be built with {arguments}: {reason}. Choose a plain ViT such as "
+            "vit_small_patch16_224, or mend model_options."
+        ) from error
+
+
+def _known(model: str) -> str:
+    name = model.split(".")[0]
+    if not timm.is_model(name):
+        near = did_you_mean(name, timm.list_models())
+        raise UserError(f"timm has no model named '{model}'.{near} `timm.list_models('vit*')` lists them all.")
+    return name
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a timm name implies."""
+
+    dim: int
+    depth: int
+    heads: int
+    patch_size: int
+    relative: bool = False  # whether it is of BEiT's kind, with relative positions and a class token
+    norm_eps: float = 1e-6
+
+
+def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
+    """Sizes of a timm model, without allocating its weights."""
+    with torch.device("meta"):
+        vit = _create(model, {"num_classes": 0, **_timm_options(options)})
+    kind = _kind(vit)
+    kind.check(vit)
+    heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
+    eps = getattr(getattr(vit.blocks[0], "norm1", None), "eps", 1e-6)
+    return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0], kind is not Encoder, eps)
+
+
+def _kind(vit: nn.Module) -> type[Any]:
+    """The encoder for a model of timm's."""
+    return RelativeEncoder if type(vit) is timm.models.beit.Beit else Encoder
+
+
+def _check_positions(model: str, facts: ModelFacts, positions: EncoderPositions, class_token: bool) -> None:
+    if facts.relative and not (positions == "relative" and class_token):
+        raise UserError(
+            f"timm's '{model}' has relative positions and always a class token, but {positions} positions "
+            f"{'with' if class_token else 'without'} a class token were asked for. Use "
+            "encoder_positions=relative and class_token=true, or a plain ViT such as vit_base_patch16_224."
+        )
+    if positions == "relative" and not facts.relative:
+        raise UserError(
+            f"timm's '{model}' has no relative positions. Use encoder_positions=sincos or learned, or a model that "
+            "has them, such as beit_base_patch16_224."
+        )
+
+
+def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
+    """Those that timm's constructor takes itself. Weights come from elsewhere, and never by way of an option."""
+    given = options or {}
+    fetching = [name for name in given if name in ("checkpoint_path", "cache_dir") or name.startswith("pretrained")]
+    if fetching:
+        raise UserError(
+            f"The option {fetching[0]} of a model would read weights. Leave it out; init_from is there for that."
+        )
+    return {name: value for name, value in given.items() if name != "norm_eps"}

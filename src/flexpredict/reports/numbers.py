@@ -1,0 +1,55 @@
+"""Numbers and settings as a person would write them."""
+
+import math
+from typing import Any
+
+from flexpredict.runs.series import is_finite
+
+
+def format_number(value: float, digits: int = 3, unit: str = "") -> str:
+    """`12.3k`, `0.123`, `8×10⁻⁴`: SI prefixes where they are customary, powers of ten elsewhere."""
+    if not is_finite(value):
+        return "not finite"
+    # Rounded before the prefix is chosen, or 999.9 would be written 1000 and not 1k.
+    value = float(f"{value:.{digits - 1}e}")
+    size = abs(value)
+    if value != 0 and (size < 1e-3 or size >= 1e15):
+        exponent = math.floor(math.log10(size))
+        return f"{_plain(value / 10.0**exponent, digits)}×10{_superscript(exponent)}{unit}"
+    scale, prefix = _prefix(size)
+    return _plain(value / scale, digits) + prefix + unit
+
+
+def percent(share: float) -> str:
+    """A share between 0 and 1."""
+    return format_number(100 * share, unit="%")
+
+
+def said(value: Any) -> str:
+    """A setting or a result in words."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {said(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(said(item) for item in value)
+    return str(value)
+
+
+def _plain(value: float, digits: int) -> str:
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def _superscript(exponent: int) -> str:
+    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _prefix(size: float) -> tuple[float, str]:
+    for scale, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= scale:
+            return scale, sign
+    return 1.0, ""

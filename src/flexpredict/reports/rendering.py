@@ -1,0 +1,85 @@
+"""From templates, styles and scripts to one HTML file that needs nothing else.
+
+Names of runs, files and classes come from anywhere. Templates escape whatever they are given, data goes into blocks
+that cannot end early, and the page's own policy lets the browser run no script but the one that was written here.
+"""
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from flexpredict.errors import printable
+
+_STATIC = resources.files("flexpredict.reports") / "static"
+_LIBRARY = "vendor/uPlot.iife.min.js"
+
+
+def render(template: str, style: tuple[str, ...], script: tuple[str, ...], policy: str = "", **content: Any) -> str:
+    """The page of a template.
+
+    Args:
+        template: its file name.
+        style, script: files of `static`, in this order. All scripts share one module.
+        policy: what the page may do besides, in the words of a Content-Security-Policy.
+        content: what the template takes.
+    """
+    code = "\n".join(_static(name) for name in script)
+    library = _static(_LIBRARY)
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=Markup("\n".join(_static(name) for name in style)),
+            scripts=[("", Markup(library)), ("module", Markup(code))],
+            policy=security_policy(library, code) + policy,
+            **content,
+        )
+    )
+
+
+def security_policy(*scripts: str) -> str:
+    """Nothing is loaded, and no script runs but these."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data:; form-action 'none'"
+
+
+def json_block(value: Any) -> Markup:
+    """JSON for a <script type="application/json">: no `<` in it, so that nothing can end the block."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def breakable(name: object) -> Markup:
+    """A long name of a setting, with places where a line may be broken: never in the middle of a word."""
+    text = str(escape(printable(str(name))))
+    for mark in ("_", ".", "/"):
+        text = text.replace(mark, f"{mark}<wbr>")
+    return Markup(text)
+
+
+@cache
+def _static(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("flexpredict.reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Invisible characters in a name could reorder or hide the text around it.
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters |= {"json_block": json_block, "breakable": breakable}
+    return environment

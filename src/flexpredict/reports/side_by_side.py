@@ -1,0 +1,72 @@
+"""Settings and results of several runs side by side, with what differs marked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flexpredict.reports.numbers import format_number, said
+from flexpredict.runs.run_record import flat
+
+_MOST_ROWS = 2000  # of settings: a recipe has about a hundred
+
+
+@dataclass(frozen=True)
+class Row:
+    """A name and its value in each run; best: the runs whose value is the highest, of results."""
+
+    name: str
+    values: tuple[str, ...]
+    best: tuple[bool, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows under one heading, which may be empty."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+    @property
+    def differs(self) -> bool:
+        return any(row.differs for row in self.rows)
+
+
+def setting_groups(settings: Sequence[Mapping[str, Any]]) -> list[Group]:
+    """One group for each nested part, and one before them for what stands alone."""
+    names = list(dict.fromkeys(str(name) for one in settings for name in one))
+    nested = [name for name in names if any(isinstance(one.get(name), dict) and one[name] for one in settings)]
+    alone = [_row(name, [one.get(name, _ABSENT) for one in settings]) for name in names if name not in nested]
+    groups = [Group("", tuple(alone))] if alone else []
+    for name in nested:
+        parts = [dict(flat(part)) if isinstance(part := one.get(name), dict) else {} for one in settings]
+        inner = list(dict.fromkeys(key for part in parts for key in part))[:_MOST_ROWS]
+        groups.append(Group(name, tuple(_row(key, [part.get(key, _ABSENT) for part in parts]) for key in inner)))
+    return groups
+
+
+def result_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """results: of each run, numbers by what was measured."""
+    names = dict.fromkeys(name for one in results for name in one)
+    rows = []
+    for name in names:
+        values = [one.get(name) for one in results]
+        numbers = [value for value in values if isinstance(value, float | int) and not isinstance(value, bool)]
+        highest = max(numbers, default=None)
+        best = tuple(len(numbers) > 1 and value == highest and value is not None for value in values)
+        rows.append(Row(name, tuple(_written(value) for value in values), best))
+    return rows
+
+
+_ABSENT = object()
+
+
+def _row(name: str, values: Sequence[Any]) -> Row:
+    return Row(str(name), tuple("" if value is _ABSENT else said(value) for value in values))
+
+
+def _written(value: Any) -> str:
+    return "" if value is None else format_number(value, 4) if isinstance(value, float) else said(value)

@@ -1,0 +1,140 @@
+// The explorer: one patch is pointed at, and for each model that is shown the maps of that patch are computed.
+
+const explorer = { models: [], sets: {}, image: 0, mask: 0, layer: 0, patch: 0, ratio: null, draw: 0, draws: "mean", kind: "nearest", shown: new Set(), maps: {} };
+
+async function startExplorer() {
+  const block = document.getElementById("view-data");
+  if (!block) return;
+  const data = JSON.parse(block.textContent);
+  explorer.sets = data.sets;
+  explorer.models = data.models;
+  for (const set of Object.values(explorer.sets)) set.pictures = await Promise.all(set.images.map(loadPicture));
+  data.models.forEach((model, i) => { if (i < 2) explorer.shown.add(i); });
+  buildControls();
+  const first = lead();
+  explorer.patch = first.masks.length ? middleOf(first.masks[0].targets, first.grid) : Math.floor(first.grid[0] / 2) * first.grid[1] + Math.floor(first.grid[1] / 2);
+  explore();
+  new ResizeObserver(() => explore()).observe(document.getElementById("views"));
+}
+
+function loadPicture({ uri }) {
+  const picture = new Image();
+  picture.src = String(uri).startsWith("data:image/") ? uri : "data:,";
+  return picture.decode().then(() => picture, () => picture);
+}
+
+// The model whose image, grid and masks the large picture shows.
+function lead() {
+  return explorer.models[[...explorer.shown].sort()[0] ?? 0];
+}
+
+function middleOf(patches, [, columns]) {
+  const mean = of => patches.reduce((sum, patch) => sum + of(patch), 0) / patches.length;
+  const [row, column] = [mean(p => Math.floor(p / columns)), mean(p => p % columns)];
+  const distance = p => (Math.floor(p / columns) - row) ** 2 + (p % columns - column) ** 2;
+  return patches.reduce((best, patch) => distance(patch) < distance(best) ? patch : best);
+}
+
+function unpacked(model) {
+  model.arrays ??= {
+    layers: model.layers.map(unpack),
+    predictions: model.masks.map(mask => unpack(mask.predictions)),
+    positions: model.positions && preparePositions({ places: unpack(model.positions.places), noise: unpack(model.positions.noise) }),
+  };
+  return model.arrays;
+}
+
+// All maps of one model at the chosen patch of the chosen image.
+function mapsOf(model) {
+  const { layers, predictions, positions } = unpacked(model);
+  const patches = model.grid[0] * model.grid[1], images = explorer.sets[model.set].images.length;
+  const patch = Math.min(explorer.patch, patches - 1), image = Math.min(explorer.image, images - 1);
+  const layer = Math.min(explorer.layer, layers.length - 1);
+  const own = row(layers[layer], image * patches + patch);
+  const maps = { patch, own: cosines(own, layers[layer], image * patches, patches) };
+  const mask = model.masks[explorer.mask];
+  const target = mask ? mask.targets.indexOf(patch) : -1;
+  if (target >= 0) {
+    const prediction = row(predictions[explorer.mask], image * mask.targets.length + target);
+    maps.prediction = cosines(prediction, layers[0], image * patches, patches);
+    maps.neighbors = nearestPatches(prediction, layers[0], patches, images, image, 6);
+  } else {
+    maps.neighbors = nearestPatches(own, layers[layer], patches, images, image, 6);
+  }
+  if (positions) {
+    const level = explorer.ratio === null ? model.positions.level : explorer.ratio / model.positions.ratio;
+    const draws = explorer.draws === "one" ? [explorer.draw % positions.draws] : [...Array(positions.draws).keys()];
+    maps.level = level;
+    maps.position = (explorer.kind === "nearest" ? nearestShares : positionCosines)(positions, patch, level, draws);
+  }
+  return maps;
+}
+
+function explore() {
+  const model = lead(), mask = model.masks[explorer.mask], set = explorer.sets[model.set];
+  explorer.patch = Math.min(explorer.patch, model.grid[0] * model.grid[1] - 1);
+  drawScene(document.getElementById("scene"), set.pictures[explorer.image % set.pictures.length], model.grid, mask, explorer.patch);
+  explorer.maps = {};
+  explorer.models.forEach((each, i) => {
+    const panel = document.getElementById(`model-${i}`);
+    panel.hidden = !explorer.shown.has(i);
+    if (panel.hidden) return;
+    explorer.maps[each.label] = mapsOf(each);
+    showMaps(panel, each, explorer.maps[each.label]);
+  });
+  tellPatch(model, mask);
+  showNoise();
+}
+
+function inWords(patch, grid) {
+  return `row ${Math.floor(patch / grid[1]) + 1}, column ${patch % grid[1] + 1}`;
+}
+
+function tellPatch(model, mask) {
+  const { patch } = explorer;
+  const state = !mask ? "" : mask.targets.includes(patch) ? "masked, and predicted" : mask.context.includes(patch) ? "seen" : "hidden, not predicted";
+  const found = explorer.maps[model.label];
+  const like = found.prediction && `; its prediction is most like ${inWords(extremes(found.prediction).high, model.grid)}`;
+  document.getElementById("pointed").textContent = `Patch at ${inWords(patch, model.grid)}${state && `: ${state}`}${like || ""}.`;
+}
+
+function showMaps(panel, model, maps) {
+  const set = explorer.sets[model.set], picture = set.pictures[explorer.image % set.pictures.length];
+  const share = explorer.kind === "nearest";
+  for (const [name, map] of [["prediction", maps.prediction], ["own", maps.own], ["position", maps.position]]) {
+    const figure = panel.querySelector(`[data-map="${name}"]`);
+    figure.classList.toggle("absent", !map);
+    figure.hidden = !map && !(name === "prediction" && model.masks.length);
+    if (!map) continue;
+    const { low, high } = extremes(map), asShare = name === "position" && share;
+    const range = asShare ? [0, Math.max(map[high], 1e-6)] : [map[low], map[high]];
+    drawMap(figure.querySelector("canvas"), picture, model.grid, map, maps.patch, range);
+    const written = value => asShare ? formatNumber(100 * value, 3, "%") : value.toFixed(2).replace("-", "−");
+    figure.querySelector(".low").textContent = written(range[0]);
+    figure.querySelector(".high").textContent = written(range[1]);
+    figure.querySelector("canvas").setAttribute("aria-label", `Highest, ${written(map[high])}, at ${inWords(high, model.grid)}`);
+    if (name === "position") figure.querySelector("small").textContent = positionWords(map, maps, share);
+  }
+  const strip = panel.querySelector(".patches");
+  maps.neighbors.forEach((found, i) => {
+    const tile = strip.children[i];
+    drawPatch(tile.querySelector("canvas"), set.pictures[found.image], model.grid, found.patch);
+    tile.querySelector("small").textContent = found.cosine.toFixed(2).replace("-", "−");
+    tile.title = `${set.images[found.image].name}, ${inWords(found.patch, model.grid)}`;
+  });
+}
+
+function positionWords(map, maps, share) {
+  const level = `noise_std ${formatNumber(maps.level, 3)}`;
+  if (!share) return `Cosine with each position, ${level}`;
+  return `${formatNumber(100 * map[maps.patch], 3, "%")} stay at their place, ${level}`;
+}
+
+// How strong the noise is: of each run's own level, until the slider is moved.
+function showNoise() {
+  const model = lead(), slider = document.getElementById("noise");
+  const own = model.positions ? model.positions.level * model.positions.ratio : 0;
+  slider.value = explorer.ratio ?? own;
+  document.getElementById("noise-value").textContent = explorer.ratio === null ? "as trained" : `${explorer.ratio.toFixed(2)} of ‖ψ‖`;
+  document.getElementById("next-draw").hidden = explorer.draws !== "one";
+}

@@ -1,0 +1,36 @@
+// Numbers as the rest of the page writes them.
+
+const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+
+function superscript(exponent) {
+  return String(exponent).replace(/[-0-9]/g, c => c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]);
+}
+
+function plain(value, digits) {
+  return String(Number(value.toPrecision(digits))).replace("-", "−");
+}
+
+function formatNumber(value, digits = 3, unit = "") {
+  if (!Number.isFinite(value)) return "not finite";
+  value = Number(value.toPrecision(digits));
+  const size = Math.abs(value);
+  if (size && (size < 1e-3 || size >= 1e15)) {
+    const exponent = Math.floor(Math.log10(size));
+    return `${plain(value / 10 ** exponent, digits)}×10${superscript(exponent)}${unit}`;
+  }
+  const [scale, prefix] = PREFIXES.find(([least]) => size >= least) ?? [1, ""];
+  return plain(value / scale, digits) + prefix + unit;
+}
+
+// One prefix or power of ten, and one number of decimals, for all ticks of an axis.
+function tickLabels(ticks, spacing, unit = "") {
+  const largest = Math.max(...ticks.map(tick => Math.abs(tick ?? 0)));
+  let [scale, suffix] = PREFIXES.find(([least]) => largest >= least) ?? [1, ""];
+  if (largest && (largest < 1e-3 || largest >= 1e15)) {
+    const exponent = Math.floor(Math.log10(largest) + 1e-6);
+    [scale, suffix] = [10 ** exponent, `×10${superscript(exponent)}`];
+  }
+  const decimals = Math.min(12, Math.max(0, -Math.floor(Math.log10(spacing / scale) + 1e-6)));
+  return ticks.map(tick => tick === null ? "" : tick === 0 ? `0${unit}`
+    : (tick / scale).toFixed(decimals).replace("-", "−") + suffix + unit);
+}

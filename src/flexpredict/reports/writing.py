@@ -1,0 +1,98 @@
+"""Writes the page of runs and encoders."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.encoders.opening import open_encoder
+from flexpredict.errors import UserError
+from flexpredict.files import write_text_atomically
+from flexpredict.reports.page import Subject, render_page
+from flexpredict.reports.views import Views, look_into, stored_views
+from flexpredict.runs.encoder_file import is_run
+from flexpredict.runs.run_record import read_run
+
+_GENERATOR = b'<meta name="generator" content="flexpredict">'
+
+
+def write_report(
+    names: Sequence[str | Path], out: Path | None = None, images: str | None = None, source: ImageSource | None = None
+) -> Path:
+    """Write the page of these runs and encoders, and return its path.
+
+    Args:
+        names: run folders, or names of encoders.
+        out: where to; by default report.html, in the folder of a single run, or in the current one.
+        images: to look at; by default those that the first run was trained on.
+        source: these, where they are open already.
+    """
+    page = _place(names, out)
+    subjects = _subjects(names)
+    try:
+        views = look_into(names, images, source)
+    except (UserError, OSError) as error:
+        # Without images of one's own choice a page of curves is better than none.
+        if images is not None or all(subject.record is None for subject in subjects):
+            raise
+        views = Views(notes=[f"There is nothing to explore: {error}"])
+    return _write(page, render_page(subjects, views))
+
+
+def refresh_report(run: Path) -> Path:
+    """Write the page of a run that goes on: new curves, and the pictures that its page has already."""
+    page = run / "report.html"
+    return _write(page, render_page(_subjects([run]), stored_views(page)))
+
+
+def short_labels(names: Sequence[str | Path]) -> list[str]:
+    """Names of folders and files, with as many of the folders above as it takes to tell them apart."""
+    parts = [Path(name).resolve().parts if Path(name).exists() else (str(name),) for name in names]
+    labels = [""]
+    for count in range(1, max(map(len, parts)) + 1):
+        labels = ["/".join(part[-count:]) for part in parts]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{label} ({number})" for number, label in enumerate(labels, start=1)]
+
+
+def _subjects(names: Sequence[str | Path]) -> list[Subject]:
+    subjects = []
+    for name, label in zip(names, short_labels(names), strict=True):
+        if is_run(Path(name)):
+            subjects.append(Subject(label, read_run(Path(name))))
+        else:
+            encoder = open_encoder(name)
+            facts = {
+                "encoder": encoder.what,
+                "features": encoder.dim,
+                "layers": encoder.depth,
+                "patch": "x".join(map(str, encoder.patch_size)),
+                "trained at": "x".join(map(str, encoder.image_size)),
+                "details": list(encoder.details),
+            }
+            subjects.append(Subject(label, None, encoder.what, facts))
+    return subjects
+
+
+def _place(names: Sequence[str | Path], out: Path | None) -> Path:
+    if not names:
+        raise UserError("No run was named. Give run folders, or encoders.")
+    if out is None and len(names) == 1 and is_run(Path(names[0])):
+        return Path(names[0]) / "report.html"
+    page = out or Path("report.html")
+    if page.is_file():
+        with page.open("rb") as file:
+            if _GENERATOR not in file.read(10_000):
+                raise UserError(f"out={page} exists and is not a page of flexpredict. Choose another out.")
+    return page
+
+
+def _write(page: Path, text: str) -> Path:
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(page, text)
+    except OSError as error:
+        raise UserError(
+            f"Cannot write {page}: {error.strerror}. Check the permissions and the free space."
+        ) from error
+    return page

@@ -1,0 +1,58 @@
+"""FSDP: the devices of a machine share weights, gradients and the optimizer's state; machines have copies of them."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from flexpredict.errors import UserError
+from flexpredict.model.building import ModelFacts
+from flexpredict.settings.recipe import Recipe
+
+if TYPE_CHECKING:
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
+
+def sharding_strategy() -> "ModelParallelStrategy":
+    """torch's FSDP2 through Fabric."""
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
+    return ModelParallelStrategy(_shard)
+
+
+def check_engine(recipe: Recipe, facts: ModelFacts) -> None:
+    """Refuse what does not go together with the ways to save memory. recipe: with the defaults of its method."""
+    if recipe.checkpoint_activations and facts.relative:
+        raise UserError(
+            f"checkpoint_activations=True does not work with {recipe.model}: models of BEiT's kind have blocks that "
+            "need a bias for each image. Leave it out, or use a plain ViT such as vit_base_patch16_224."
+        )
+    if recipe.strategy != "fsdp":
+        return
+    refused = {
+        "optimizer.kind=muon works on whole matrices": recipe.optimizer.kind == "muon",
+        "positions.covariance=conditional has a single number among its weights": (
+            recipe.positions.covariance == "conditional"
+        ),
+        "a model of BEiT's kind has blocks that need a bias for each image": facts.relative,
+        "compile=True takes the networks as they are": recipe.compile,
+    }
+    for reason, applies in refused.items():
+        if applies:
+            raise UserError(
+                f"strategy=fsdp does not work with this recipe: {reason}, and fsdp splits the weights. Use "
+                "strategy=ddp, or change that setting."
+            )
+
+
+def _shard(model: nn.Module, mesh: Any) -> nn.Module:
+    """Block by block, so that the weights of one block at a time are whole."""
+    from torch.distributed.fsdp import fully_shard  # imported late: it takes a while, and few need it
+
+    for network in model.modules():
+        blocks = getattr(network, "blocks", None)
+        if isinstance(blocks, nn.Sequential):
+            # The last one may be computed in part, by its weights and not by a call: it goes with the rest.
+            for block in list(blocks)[:-1]:
+                fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
