@@ -145,7 +145,10 @@ def test_unusual_settings_are_named_and_usual_ones_are_not() -> None:
     encoder = MeanColor()
     assert Extraction().settings(encoder) == ""
     assert Extraction(pooling="mean", image_size=(32, 32)).settings(encoder) == ""
-    assert Extraction(4, "class", (64, 48)).settings(encoder) == "last 4 layers, class pooling, 64x48"
+    assert (
+        Extraction(layers=4, pooling="class", image_size=(64, 48)).settings(encoder)
+        == "last 4 layers, class pooling, 64x48"
+    )
 
 
 @pytest.mark.slow

@@ -192,7 +192,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(tmp_path: Path) -
     with pytest.raises(UserError, match=r"cannot be run.*(cell|even)"):
         agenda("table8", tmp_path, base=base(image_size=28))
     for changes, message in (
-        ({"measuring": dataclasses.replace(asked(tmp_path, "l1").measuring, labels=(0.01,))}, "classes"),
+        ({"labels": [0.01]}, "classes"),
         ({"base": base(positions={"covariance": "untied"})}, "have positions of their own"),
         ({"base": dataclasses.replace(base(), data=None)}, "No data was named"),
     ):

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.progress import duration
-from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.planning import PlanSettings
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe
@@ -135,7 +135,7 @@ class PlanResult(SimpleResult):
         }
 
 
-@takes_fields_of(PlanSettings)
+@takes_some_fields_of(PlanSettings)
 def plan(given: dict[str, Any]) -> PlanResult:
     """Reckon what a run costs before it starts: parameters, operations, memory and time.
 

@@ -1,7 +1,7 @@
 """How features are made of images by a frozen encoder."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from flexpredict.errors import UserError
 from flexpredict.settings.ranges import Checked, ranged
@@ -9,10 +9,7 @@ from flexpredict.settings.recipe import Precision, parse_image_sizes
 
 Pooling: TypeAlias = Literal["mean", "class"]
 Which: TypeAlias = Literal["target", "context"]
-if TYPE_CHECKING:
-    SizeLike: TypeAlias = int | str | tuple[int, int]
-else:
-    SizeLike = int | str  # on the command line; from Python, a pair is a size too
+SizeLike: TypeAlias = int | str | tuple[int, int]
 
 
 class DescribedEncoder(Protocol):
