@@ -97,7 +97,7 @@ def _run_command(name: str, command: Command, words: list[str]) -> int:
 def _list_of_commands(commands: dict[str, Command]) -> str:
     return _HELP.format(
         version=__version__,
-        commands="\n".join(f"  {name:<18} {command.summary}" for name, command in commands.items()),
+        commands="\n".join(f"  {name:<22} {command.summary}" for name, command in commands.items()),
     )
 
 

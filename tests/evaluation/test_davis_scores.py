@@ -13,7 +13,6 @@ from scipy.ndimage import binary_dilation
 
 from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.davis import scores as contours
-from flexpredict.evaluation.davis.index_masks import VOID
 from flexpredict.evaluation.davis.scores import (
     ObjectScores,
     contour_accuracy,
@@ -22,6 +21,7 @@ from flexpredict.evaluation.davis.scores import (
     statistics,
     summary,
 )
+from flexpredict.evaluation.index_masks import VOID
 from flexpredict.randomness import normal, sample_keys, stream_key
 
 DAVIS = Path(__file__).parents[3] / "shared" / "data" / "davis"

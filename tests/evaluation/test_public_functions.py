@@ -11,13 +11,16 @@ from docstring_parser import parse
 from jsonargparse import ArgumentParser
 
 from flexpredict.evaluation.davis import evaluate_davis
+from flexpredict.evaluation.depth import evaluate_depth
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import evaluate_clevr, probe, transfer
+from flexpredict.evaluation.segmentation import evaluate_segmentation
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
 
-FUNCTIONS = (probe, transfer, evaluate_clevr, evaluate_davis, evaluate_location, finetune, embed, similar)
+DENSE = (evaluate_segmentation, evaluate_depth)
+FUNCTIONS = (probe, transfer, evaluate_clevr, evaluate_davis, evaluate_location, finetune, embed, similar, *DENSE)
 
 
 def described(function: Callable[..., Any]) -> dict[str, str]:

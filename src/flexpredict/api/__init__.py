@@ -11,9 +11,11 @@ from flexpredict.api.planning import plan
 from flexpredict.api.pretraining import Run, pretrain
 from flexpredict.api.reporting import report
 from flexpredict.evaluation.davis import evaluate_davis
+from flexpredict.evaluation.depth import evaluate_depth
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import evaluate_clevr, probe, transfer
+from flexpredict.evaluation.segmentation import evaluate_segmentation
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
 from flexpredict.prepare.inspect import inspect
@@ -27,7 +29,9 @@ __all__ = [
     "embed",
     "evaluate_clevr",
     "evaluate_davis",
+    "evaluate_depth",
     "evaluate_location",
+    "evaluate_segmentation",
     "export",
     "finetune",
     "inspect",

@@ -5,6 +5,8 @@ from flexpredict.commands.command import Command
 _Groups = dict[str, tuple[str, ...]]
 _ENCODER: _Groups = {"encoder": ("which", "heads", "grid", "partial")}
 _FEATURES: _Groups = {"features": ("layers", "pooling", "image_size", "batch_size", "precision")}
+_DENSE_FEATURES: _Groups = {"features": ("layers", "image_size", "batch_size", "precision")}
+_DENSE_RESULTS: _Groups = {"hardware": ("accelerator", "workers"), "results": ("out", "table", "pictures")}
 _LABELS: _Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "l2", "seed")}
 _MACHINE: _Groups = {"hardware": ("accelerator", "devices", "workers")}
 _RESULTS: _Groups = {"results": ("out", "table")}
@@ -142,6 +144,31 @@ COMMANDS = {
             "flexpredict evaluate location runs/mine --data scenes:400,size=64",
         ),
         groups=_FEATURES | _ENCODER | _MACHINE | _RESULTS,
+    ),
+    "evaluate segmentation": Command(
+        "evaluate_segmentation",
+        "the class of every pixel",
+        (
+            "flexpredict evaluate segmentation RUN --train VOC2012 --test VOC2012",
+            "flexpredict evaluate segmentation RUN --train A,masks=B --test C,masks=D",
+            "flexpredict evaluate segmentation RUN --train scenes:1000 --test scenes:200",
+        ),
+        groups={
+            "masks": ("classes", "void"),
+            "head": ("patches", "neighbors", "l2", "seed"),
+            **_DENSE_FEATURES,
+            **_ENCODER,
+            **_DENSE_RESULTS,
+        },
+    ),
+    "evaluate depth": Command(
+        "evaluate_depth",
+        "the depth of every pixel",
+        (
+            "flexpredict evaluate depth RUN --train A,depth=B --test C,depth=D",
+            "flexpredict evaluate depth RUN --train scenes:1000 --test scenes:200",
+        ),
+        groups={"depth maps": ("scale", "max_depth"), **_DENSE_FEATURES, **_ENCODER, **_DENSE_RESULTS},
     ),
     "embed": Command(
         "embed",

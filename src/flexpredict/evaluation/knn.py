@@ -61,28 +61,33 @@ def knn_predict(
     if chunk is not None and chunk < 1:
         raise UserError(f"chunk={chunk} is too small. At least 1 test image must be compared at once.")
     values, labels = torch.unique(train_labels.to(train_features.device), return_inverse=True)
-    precision = torch.float64 if train_features.dtype == torch.float64 else torch.float32
-    train = F.normalize(train_features.to(precision), dim=1)
-    rows = chunk or max(1, _SIMILARITIES_AT_ONCE // len(train))
-    predictions = [
-        _vote(F.normalize(test.to(train), dim=1) @ train.T, labels, len(values), k, temperature)
-        for test in torch.split(test_features, rows)
-    ]
-    winners: Tensor = values[torch.cat(predictions)]
+    voters = Neighbors(train_features, labels, len(values), k, temperature)
+    winners: Tensor = values[voters.votes(test_features, chunk).argmax(dim=1)]
     return winners
 
 
-def _vote(similarity: Tensor, labels: Tensor, classes: int, k: int, temperature: float | None) -> Tensor:
-    """similarity: M N, labels: N -> M class indices."""
-    nearest = similarity.topk(k, dim=1)  # descending
-    if temperature is None:
+class Neighbors:
+    """Training features whose k nearest vote. features: N D, labels: N in range(classes)."""
+
+    def __init__(self, features: Tensor, labels: Tensor, classes: int, k: int, temperature: float | None) -> None:
+        precision = torch.float64 if features.dtype == torch.float64 else torch.float32
+        self._features = F.normalize(features.to(precision), dim=1)
+        self._labels, self._classes, self._k, self._temperature = labels, classes, k, temperature
+
+    def votes(self, features: Tensor, chunk: int | None = None) -> Tensor:
+        """The share of the votes that each class gets: M D -> M classes."""
+        rows = chunk or max(1, _SIMILARITIES_AT_ONCE // len(self._features))
+        return torch.cat([self._vote(some) for some in torch.split(features.to(self._features), rows)])
+
+    def _vote(self, features: Tensor) -> Tensor:
+        nearest = (F.normalize(features, dim=1) @ self._features.T).topk(self._k, dim=1)  # descending
         weights = torch.ones_like(nearest.values)
-    else:
-        # Relative to the nearest one: the same winner, and no overflow at low temperatures.
-        weights = torch.exp((nearest.values - nearest.values[:, :1]) / temperature)
-    votes = similarity.new_zeros(len(similarity), classes)
-    votes.scatter_add_(1, labels[nearest.indices], weights)
-    return votes.argmax(dim=1)
+        if self._temperature is not None:
+            # Relative to the nearest one: the same winner, and no overflow at low temperatures.
+            weights = torch.exp((nearest.values - nearest.values[:, :1]) / self._temperature)
+        votes = features.new_zeros(len(features), self._classes)
+        votes.scatter_add_(1, self._labels[nearest.indices], weights)
+        return votes / weights.sum(dim=1, keepdim=True)
 
 
 def online_probe(

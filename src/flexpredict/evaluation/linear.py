@@ -92,12 +92,18 @@ def linear_probe(
     )
 
 
-def fit_probe(features: Tensor, labels: Tensor, *, l2: float | None = None, seed: int = 0) -> FittedProbe:
-    """The classifier of `linear_probe`. features: N D, labels: N, of at least two classes."""
+def fit_probe(
+    features: Tensor, labels: Tensor, *, l2: float | None = None, seed: int = 0, groups: Tensor | None = None
+) -> FittedProbe:
+    """The classifier of `linear_probe`. features: N D, labels: N, of at least two classes.
+
+    groups: N, whole numbers. Rows of one group are held out together, such as the patches of one image.
+    """
     values, numbers = torch.unique(labels, return_inverse=True)
     candidates: dict[float, float] = {}
     if l2 is None:
-        candidates = _validate_grid(features, numbers, len(values), seed)
+        folds = stratified_folds(numbers, _FOLDS, seed) if groups is None else groups % _FOLDS
+        candidates = _validate_grid(features, numbers, len(values), folds)
         # Of equally good ones the first, which is the most strongly regularized.
         l2 = max(candidates, key=lambda value: candidates[value], default=L2_WITHOUT_VALIDATION)
     return FittedProbe(fit_logistic(features, numbers, l2=l2, classes=len(values)), values, l2, candidates)
@@ -114,10 +120,9 @@ def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
     return torch.where(counts[labels] > 1, fold, -1)
 
 
-def _validate_grid(features: Tensor, labels: Tensor, classes: int, seed: int) -> dict[float, float]:
+def _validate_grid(features: Tensor, labels: Tensor, classes: int, folds: Tensor) -> dict[float, float]:
     """Accuracy on held-out training images for each l2, from strong to weak until it clearly falls."""
-    fold = stratified_folds(labels, _FOLDS, seed)
-    held_out = [fold == i for i in range(1 if len(labels) >= _FEW else _FOLDS)]
+    held_out = [folds == i for i in range(1 if len(labels) >= _FEW else _FOLDS)]
     held_out = [rows for rows in held_out if rows.any()]
     if not held_out:
         return {}

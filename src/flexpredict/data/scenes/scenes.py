@@ -10,7 +10,7 @@ part strays from the top of its object. Nothing else about a scene depends on it
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,10 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from flexpredict.data.scenes.drawing import draw
 from flexpredict.data.scenes.shapes import SHAPES
-from flexpredict.data.scenes.worlds import NEAREST, Worlds, at_frame, imagine
+from flexpredict.data.scenes.worlds import MAX_OBJECTS, NEAREST, Worlds, at_frame, imagine
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.named_options import number, parse_options, whole_number
 from flexpredict.randomness import sample_keys, stream_key
+
+Value = TypeVar("Value", np.uint8, np.float32)
 
 CLASSES: tuple[str, ...] = tuple(SHAPES)
 SPLITS = ("train", "test")
@@ -41,6 +43,16 @@ class SceneBatch:
     counts: NDArray[np.int64]  # B: number of objects, each of them visible at least in part
     nearest: NDArray[np.float32]  # B: distance of the nearest object
     masks: NDArray[np.uint8]  # B H W: 0 for the backdrop, k for the k-th nearest object
+    kinds: NDArray[np.uint8]  # B K+1: 0 for the backdrop, 1 + its class for the k-th nearest object
+    distances: NDArray[np.float32]  # B K+1: 0 for the backdrop, which is nowhere; of the k-th nearest object
+
+    def class_masks(self) -> NDArray[np.uint8]:
+        """B H W: 0 for the backdrop, 1 + its class for an object."""
+        return _of_pixels(self.kinds, self.masks)
+
+    def depth_maps(self) -> NDArray[np.float32]:
+        """B H W: the distance of the object that a pixel shows, 0 for the backdrop."""
+        return _of_pixels(self.distances, self.masks)
 
 
 @dataclass(frozen=True)
@@ -72,13 +84,20 @@ def draw_scenes(
     masks = np.zeros((len(indices), height, width), np.uint8)
     classes, counts = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
     nearest = np.empty(len(indices), np.float32)
+    kinds = np.zeros((len(indices), MAX_OBJECTS + 1), np.uint8)
+    distances = np.zeros(kinds.shape, np.float32)
     for start in range(0, len(indices), _BLOCK):
         block = slice(start, start + _BLOCK)
         worlds = _worlds(indices[block], (height, width), seed, split, where)
         draw(worlds.scenes, images[block], masks[block])
         classes[block], nearest[block] = worlds.classes, worlds.nearest
-        counts[block] = worlds.scenes.present.sum(axis=1)
-    return SceneBatch(images, classes, counts, nearest, masks)
+        present = worlds.scenes.present
+        counts[block] = present.sum(axis=1)
+        scene, place = np.nonzero(present)
+        number = np.cumsum(present, axis=1)[scene, place]  # as in the mask: objects that are left out have none
+        kinds[block][scene, number] = 1 + worlds.scenes.objects.kind[scene, place]
+        distances[block][scene, number] = worlds.distance[scene, place]
+    return SceneBatch(images, classes, counts, nearest, masks, kinds, distances)
 
 
 def counts_and_distances(
@@ -122,6 +141,12 @@ def nearest_bins(nearest: ArrayLike) -> NDArray[np.int64]:
     """
     thresholds = np.linspace(*NEAREST, _DISTANCE_BINS + 1)[1:-1].astype(np.float32)
     return np.searchsorted(thresholds, np.asarray(nearest, np.float32), side="right").astype(np.int64)
+
+
+def _of_pixels(values: NDArray[Value], masks: NDArray[np.uint8]) -> NDArray[Value]:
+    """The value of the object at each pixel. values: B K+1, masks: B H W -> B H W."""
+    found: NDArray[Value] = values[np.arange(len(masks))[:, None, None], masks]
+    return found
 
 
 def _worlds(indices: NDArray[np.int64], size: tuple[int, int], seed: int, stream: str, where: float | None) -> Worlds:

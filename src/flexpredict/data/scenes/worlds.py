@@ -48,6 +48,7 @@ class Worlds:
 
     classes: Ints  # B
     nearest: Floats  # B
+    distance: Floats  # B K: of each object
     scenes: Scenes
     velocity: Floats  # B K 2: sides a frame
     spin: Floats  # B K: radians a frame
@@ -95,6 +96,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
     return Worlds(
         classes,
         nearest,
+        distance,
         scenes,
         velocity=dice.between("velocity", (-SPEED, SPEED), count, 2),
         spin=dice.between("spin", (-SPIN, SPIN), count),

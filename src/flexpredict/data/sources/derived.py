@@ -154,7 +154,7 @@ def split_part(name: str) -> tuple[str, Part | None]:
     return found.group(1) + found.group(3), part
 
 
-def part_of(source: ImageSource, part: Part) -> ImageSource:
+def part_of(source: ImageSource, part: Part) -> SubsetSource:
     """The images of a part, in the order of the source."""
     chosen = torch.zeros(len(source), dtype=torch.bool)
     classes = strata(source.labels, len(source))

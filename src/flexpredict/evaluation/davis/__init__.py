@@ -67,12 +67,10 @@ def evaluate_davis(asked: DavisSettings) -> Result:
     """
     from flexpredict.evaluation.davis.scoring import score_masks
     from flexpredict.evaluation.davis.segmentation import segment_videos
+    from flexpredict.evaluation.dense.protocol import launch_one
     from flexpredict.features.workspace import open_console, open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    fabric = launch_fabric(asked.accelerator, 1)
-    if fabric.world_size > 1:
-        raise UserError("DAVIS is evaluated by one process. Start it without torchrun.")
+    fabric = launch_one(asked.accelerator, "DAVIS")
     if asked.score_only is not None:
         result = score_masks(Path(asked.score_only), asked, open_console(fabric))
     elif asked.encoder is not None:

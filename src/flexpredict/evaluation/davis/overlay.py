@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.davis.index_masks import PALETTE, Mask
+from flexpredict.evaluation.index_masks import Mask, overlaid
 from flexpredict.files import write_atomically
 
 _FRAMES_PER_SECOND = 12
-_OPACITY = 0.5
 
 
 def check_format(overlays: str) -> None:
@@ -30,21 +29,6 @@ def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path:
     pictures = (overlaid(frame, mask) for frame, mask in zip(frames, masks, strict=True))
     write = _write_gif if path.suffix == ".gif" else _write_mp4
     write_atomically(path, partial(write, pictures))
-
-
-def overlaid(frame: NDArray[np.uint8], mask: Mask) -> NDArray[np.uint8]:
-    """frame: H W 3, mask: H W -> H W 3: objects in their colors, with an outline."""
-    objects = mask > 0
-    outline = np.zeros(mask.shape, bool)
-    for axis in (0, 1):
-        changes = np.diff(mask.astype(np.int16), axis=axis) != 0
-        before, after = (slice(None, -1), slice(1, None)) if axis == 0 else (np.s_[:, :-1], np.s_[:, 1:])
-        outline[before] |= changes
-        outline[after] |= changes
-    picture = frame.copy()
-    picture[objects] = (1 - _OPACITY) * frame[objects] + _OPACITY * PALETTE[mask[objects]]
-    picture[outline & objects] = 255
-    return picture
 
 
 def _write_gif(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:

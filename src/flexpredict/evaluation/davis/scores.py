@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flexpredict.evaluation.davis.index_masks import VOID, Mask
+from flexpredict.evaluation.index_masks import VOID, Mask
 
 Positions = NDArray[np.int64]
 _BINS = 4  # in time

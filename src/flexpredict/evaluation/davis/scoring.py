@@ -13,9 +13,9 @@ from rich.table import Table
 
 from flexpredict.errors import UserError, some_of
 from flexpredict.evaluation.davis import DavisSettings
-from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask, read_mask_size
 from flexpredict.evaluation.davis.scores import ObjectScores, by_sequence, score_sequence, summary
 from flexpredict.evaluation.davis.videos import Video, open_videos
+from flexpredict.evaluation.index_masks import VOID, Mask, read_mask, read_mask_size
 from flexpredict.evaluation.result_files import write_result
 from flexpredict.evaluation.results import Result
 from flexpredict.files import write_text_atomically

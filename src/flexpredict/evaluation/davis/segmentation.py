@@ -12,10 +12,11 @@ from rich.console import Console
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import DavisSettings, Propagation, overlay
-from flexpredict.evaluation.davis.following import check_encoder, encoded_size, followed_masks
-from flexpredict.evaluation.davis.index_masks import Mask, write_mask
+from flexpredict.evaluation.davis.following import followed_masks
 from flexpredict.evaluation.davis.scoring import DavisResult, read_prediction, score_videos
 from flexpredict.evaluation.davis.videos import Video, open_videos
+from flexpredict.evaluation.dense.encoded_sizes import check_encoder, encoded_size
+from flexpredict.evaluation.index_masks import Mask, write_mask
 from flexpredict.features.workspace import Workspace
 from flexpredict.files import write_folder_atomically, write_text_atomically
 from flexpredict.progress import Counting
@@ -29,7 +30,8 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     overlay.check_format(asked.overlays)
     videos, out = open_videos(str(asked.data), asked.split, asked.year), Path(asked.out)
     encoder = space.encoder.to(space.fabric.device).eval()
-    check_encoder(encoder, encoded_size(videos[0].size, asked.height, encoder.patch_size))
+    first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
+    check_encoder(encoder, first_size, f"use another height than {min(first_size)}")
     settings = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint(),

@@ -10,7 +10,7 @@ from torch import Tensor
 from flexpredict.data.decoding import Encoded, UnreadableImage, decode, read_size
 from flexpredict.data.scenes.scenes import SceneOptions, draw_videos, read_options
 from flexpredict.errors import UserError, did_you_mean, some_of
-from flexpredict.evaluation.davis.index_masks import VOID, Mask, read_mask, read_mask_size
+from flexpredict.evaluation.index_masks import VOID, Mask, read_mask, read_mask_size
 
 _SCENES = SceneOptions(count=8, size=96, frames=16)
 FEWEST_FRAMES = 3  # the first and the last are not scored

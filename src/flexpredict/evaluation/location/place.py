@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.evaluation.location.readout import Moments, Readout, best_readout
+from flexpredict.evaluation.ridge import Moments, Readout, best_readout
 from flexpredict.features.encoding import PatchBatch, patch_batches
 from flexpredict.features.extraction import require_readable
 from flexpredict.model.location_share import LocationShare, in_double

@@ -1,4 +1,4 @@
-"""Reads the row and column of a patch off its features: linear regression with a ridge, from sums alone.
+"""Reads numbers off the features of a patch, such as its row or its depth: ridge regression, from sums alone.
 
 On features standardized by the images it is fitted on, the weights minimize
 
@@ -31,16 +31,18 @@ class Moments:
 
     def __init__(self, offset: Tensor) -> None:
         self.offset = in_double(offset)
-        self.count = 0
+        self.count = 0.0
         self.total = torch.zeros_like(self.offset)
         self.products = torch.zeros(len(offset), len(offset), dtype=torch.float64, device=self.offset.device)
 
-    def add(self, features: Tensor, targets: Tensor) -> None:
-        """features: N D, targets: N T."""
+    def add(self, features: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
+        """features: N D, targets: N T; weights: N, how often each row counts (default: once)."""
         rows = torch.cat((in_double(features), in_double(targets).to(self.offset.device)), dim=1) - self.offset
-        self.count += len(rows)
-        self.total += rows.sum(dim=0)
-        self.products.addmm_(rows.T, rows)
+        weights = torch.ones(len(rows)) if weights is None else weights
+        weighted = rows * weights.to(rows)[:, None]
+        self.count += float(weights.sum())
+        self.total += weighted.sum(dim=0)
+        self.products.addmm_(rows.T, weighted)
 
     def __add__(self, other: "Moments") -> "Moments":
         both = Moments(self.offset)

@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from flexpredict.evaluation.location.place import coordinates
-from flexpredict.evaluation.location.readout import PENALTIES, Moments, best_readout, ridges
+from flexpredict.evaluation.ridge import PENALTIES, Moments, best_readout, ridges
 
 DIM = 9
 

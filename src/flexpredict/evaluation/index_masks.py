@@ -1,4 +1,4 @@
-"""Index masks as PNG files: each pixel holds the number of its object; a palette gives each number a color."""
+"""Index masks: each pixel holds the number of its object or class. Read and written as PNG, and drawn over images."""
 
 from pathlib import Path
 from typing import TypeAlias
@@ -12,6 +12,7 @@ from flexpredict.errors import UserError, in_a_line
 Mask: TypeAlias = NDArray[np.uint8]  # H W: 0 for the background, k for object k, VOID for undecided pixels
 VOID = 255
 
+_OPACITY = 0.5
 _MODES = ("P", "L", "1")  # palette, grayscale, black and white: one number for each pixel
 # Colors of PASCAL VOC, which DAVIS uses too: the bits of the number, three at a time from the lowest, become the bits
 # of red, green and blue from the highest. 256 3
@@ -42,6 +43,21 @@ def write_mask(mask: Mask, path: Path) -> None:
     image = Image.fromarray(np.ascontiguousarray(mask, np.uint8))
     image.putpalette(PALETTE.tobytes())
     image.save(path, "PNG")
+
+
+def overlaid(frame: NDArray[np.uint8], mask: Mask) -> NDArray[np.uint8]:
+    """frame: H W 3, mask: H W -> H W 3: objects in their colors, with an outline."""
+    objects = mask > 0
+    outline = np.zeros(mask.shape, bool)
+    for axis in (0, 1):
+        changes = np.diff(mask.astype(np.int16), axis=axis) != 0
+        before, after = (slice(None, -1), slice(1, None)) if axis == 0 else (np.s_[:, :-1], np.s_[:, 1:])
+        outline[before] |= changes
+        outline[after] |= changes
+    picture = frame.copy()
+    picture[objects] = (1 - _OPACITY) * frame[objects] + _OPACITY * PALETTE[mask[objects]]
+    picture[outline & objects] = 255
+    return picture
 
 
 def _check_mode(image: Image.Image, path: Path) -> None:
