@@ -1,7 +1,7 @@
 """What the paper's recipes take on many accelerators, and what becomes the limit: a simulation.
 
     python benchmarks/scale.py
-    python benchmarks/scale.py --on h100 --accelerators 8 64 512 --configs configs/vit_h14.yaml
+    python benchmarks/scale.py --on h100 --accelerators 8 64 512 --configs vit_h14
 
 A step lasts as long as the longest of: computing and what of adding up gradients does not hide behind it; drawing
 masks and starting kernels, which the processor does meanwhile; reading images. Measured on this machine: drawing the
@@ -13,7 +13,6 @@ import argparse
 import math
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -72,20 +71,19 @@ def main() -> None:
         masks = _mask_milliseconds(whole.plan)
         operators = _operators(whole.plan)
         console.print(
-            f"{config.stem}: masks {masks:.1f} ms, {operators:,} operators a step, "
+            f"{config}: masks {masks:.1f} ms, {operators:,} operators a step, "
             f"{whole.operations / 1e9:.0f} GFLOP an image, {4e-9 * whole.trained:.2f} GB of gradients",
             highlight=False,
         )
         for count in options.accelerators:
             here = estimate(_plan(config, count), count)
-            table.add_row(config.stem, *_cells(here, accelerator, count, masks, operators, options))
+            table.add_row(config, *_cells(here, accelerator, count, masks, operators, options))
     console.print(table)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    configs = [Path("configs") / f"{name}.yaml" for name in ("vit_b16", "vit_l16", "vit_h14")]
-    parser.add_argument("--configs", type=Path, nargs="+", default=configs)
+    parser.add_argument("--configs", nargs="+", default=["vit_b16", "vit_l16", "vit_h14"])
     parser.add_argument("--accelerators", type=int, nargs="+", default=[8, 64, 512])
     parser.add_argument("--on", choices=ACCELERATORS, default="a100-80gb")
     parser.add_argument("--utilization", type=float, default=0.4, help="share of the peak speed (stated: 0.4)")
@@ -137,7 +135,7 @@ def _cells(
     ]
 
 
-def _plan(config: Path, ranks: int) -> Plan:
+def _plan(config: str, ranks: int) -> Plan:
     image = torch.zeros(1, 224, 224, 3, dtype=torch.uint8)
     source = ArraySource("images", image.expand(_IMAGES, -1, -1, -1))
     return make_plan(make_recipe({}, config), source, torch.device("cpu"), ranks)

@@ -1,7 +1,6 @@
 """`plan`: what a run costs, from Python and from the shell."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,6 @@ import flexpredict
 from flexpredict.cli import main
 from flexpredict.errors import UserError
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 SIZES = {"model": "vit_tiny_patch16_224", "image_size": 32, "patch_size": 4, "epochs": 10, "batch_size": 64}
 
 
@@ -36,7 +34,7 @@ def test_devices_share_the_work_and_the_batch() -> None:
 
 
 def test_a_published_recipe_from_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "1281167", "--config", str(CONFIGS / "vit_b16.yaml"), "--measure", "false"]) == 0
+    assert main(["plan", "1281167", "--config", "vit_b16", "--measure", "false"]) == 0
     said = capsys.readouterr().out
     assert "85.80" in said and "375,342 steps" in said and "a100-80gb" in said and "this machine" not in said
 

@@ -58,7 +58,7 @@ COMMANDS = {
         "what a run costs: memory, time",
         (
             "flexpredict plan 50000 --model vit_small_patch16_224 --epochs 100",
-            "flexpredict plan 1281167 --config configs/vit_b16.yaml --devices 8",
+            "flexpredict plan 1281167 --config vit_b16 --devices 8",
             "flexpredict plan FOLDER --on a100-80gb h100 --memory 24",
         ),
         unnamed=("data",),

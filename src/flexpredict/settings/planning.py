@@ -20,7 +20,8 @@ class PlanSettings(Recipe):
 
     Args:
         data: the number of images; or images, as for pretrain.
-        config: a recipe file such as vit_b16; settings that are given beside it override it.
+        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
+            are given beside it override it.
         on: accelerators to reckon for: rtx3090, rtx4090, l4, l40s, a100-40gb, a100-80gb, h100, h200, b200, mi300x.
         utilization: share of an accelerator's peak speed that is assumed; well-tuned training of ViTs reaches 0.3 to
             0.5.
