@@ -38,7 +38,7 @@ from flexpredict.settings.probing import Probing
 from flexpredict.settings.recipe import PredictorSize, Recipe
 from flexpredict.settings.targets import Targets
 from flexpredict.studies.analyses.opening import open_model
-from flexpredict.studies.analyses.output import COLOURS, GREY, drawing
+from flexpredict.studies.analyses.output import COLORS, GRAY, drawing
 from flexpredict.training.engine import launch
 from flexpredict.training.plan import default_precision, make_plan
 from flexpredict.training.recipe_parser import make_recipe
@@ -148,7 +148,7 @@ def minutes_until(folder: RunFolder, step: int, batch: int) -> float:
 
 
 def measure(encoder: Encoder, train: ImageSource, test: ImageSource) -> tuple[float, float]:
-    """Linear probe with all labels, and k-NN, in per cent."""
+    """Linear probe with all labels, and k-NN, in percent."""
     frozen = ViTEncoder(encoder.eval(), "checkpoint", "target encoder")
     numbers = run_probe(frozen, train, test, Extraction(), Probing(labels=[1.0])).numbers
     return numbers[LINEAR], numbers[KNN]
@@ -200,9 +200,9 @@ def write(out: Path, curves: dict[str, list[list[Point]]], console: Console, tes
     write_text_atomically(out / "machine.json", json.dumps(machine, indent=2) + "\n")
     with drawing(out / "time_to_accuracy.png", 7.0, 4.2) as figure:
         axes = figure.add_subplot()
-        for (name, curve), color in zip(means.items(), COLOURS, strict=False):
+        for (name, curve), color in zip(means.items(), COLORS, strict=False):
             axes.plot([p.minutes for p in curve], [p.linear for p in curve], "o-", color=color, label=name)
-        axes.axhline(start.linear, color=GREY, linestyle=":", label="untrained")
+        axes.axhline(start.linear, color=GRAY, linestyle=":", label="untrained")
         axes.set_xlabel("minutes of training")
         axes.set_ylabel(f"linear probe, all labels (%), {tested}", fontsize=8)
         axes.legend()
@@ -211,7 +211,7 @@ def write(out: Path, curves: dict[str, list[list[Point]]], console: Console, tes
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="scenes:10000,size=64", help="labelled images")
+    parser.add_argument("--data", default="scenes:10000,size=64", help="labeled images")
     parser.add_argument("--test", default=None, help="images to test on (default: a tenth is held out)")
     parser.add_argument("--config", default="laptop", help="our recipe")
     parser.add_argument("--image_size", default=None, help="instead of the recipe's")

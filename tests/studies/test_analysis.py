@@ -39,7 +39,7 @@ from flexpredict.studies.analyses.proposition1 import (
     course,
     error,
     gaussian_blur,
-    learnt_predictor,
+    learned_predictor,
 )
 
 GRID = (5, 7)
@@ -423,9 +423,9 @@ def test_where_all_places_are_equally_likely_it_is_the_gaussian_blur() -> None:
 
 
 @pytest.mark.parametrize("prior", [UNIFORM, GAUSSIAN], ids=["uniform", "gaussian"])
-def test_what_is_learnt_from_samples_comes_nearer_to_the_best_predictor_with_their_number(prior: Any) -> None:
+def test_what_is_learned_from_samples_comes_nearer_to_the_best_predictor_with_their_number(prior: Any) -> None:
     found = course(prior, samples=(256, 2048, 16_384), repeats=3)
-    errors = [mean for mean, _ in found.learnt]
+    errors = [mean for mean, _ in found.learned]
     assert errors[0] > 1.8 * errors[1] > 1.8**2 * errors[2]
     assert errors[2] < 0.05 < found.clean
     if prior is GAUSSIAN:
@@ -436,10 +436,10 @@ def test_the_figure_of_the_proposition_comes_with_its_errors(tmp_path: Path, mon
     monkeypatch.setattr(proposition1, "SAMPLES", (128, 1024))
     made = proposition1.draw_proposition1(tmp_path)
     header, *rows = made.data.read_text().splitlines()
-    assert header.startswith("prior,samples,error_of_learnt") and len(rows) == 4
+    assert header.startswith("prior,samples,error_of_learned") and len(rows) == 4
     assert Image.open(made.picture).size[0] > 1000
 
 
 def test_no_predictor_has_a_smaller_error_than_the_best_one() -> None:
     assert error(UNIFORM, lambda r: best_predictor(clean, UNIFORM.density, NOISE, r)) == 0.0
-    assert error(UNIFORM, learnt_predictor(UNIFORM, 4096, 1)) > 0.0
+    assert error(UNIFORM, learned_predictor(UNIFORM, 4096, 1)) > 0.0

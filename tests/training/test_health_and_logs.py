@@ -49,7 +49,7 @@ def test_a_fall_of_rank_or_of_the_projection_warns_once_in_words() -> None:
     (warning,) = watch.look({"target_rank": 5.0, "A_norm": 1.0})
     assert "effective rank fell from 40.0 to 5.0" in warning and "learning rate" in warning
     (other,) = watch.look({"target_rank": 4.0, "A_norm": 0.1})
-    assert "‖A‖ is falling towards zero" in other
+    assert "‖A‖ is falling toward zero" in other
     assert watch.look({"target_rank": 3.0, "A_norm": 0.05}) == []
 
 

@@ -32,8 +32,8 @@ TIMED = {**RECIPE, "epochs": None, "checkpoint_every": 10, "log_every": 5}
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("labelled")
+def labeled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("labeled")
     for name in ("cat", "dog"):
         write_pictures(folder / name, 24)
     return str(folder)
@@ -84,14 +84,14 @@ def assert_same_run(first: Path, second: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"checkpoint_every": None}, {"probe_every": 3, "keep_every": 2}])
-def test_a_run_ends_on_time(options: dict[str, Any], labelled: str, tmp_path: Path, fake_time: FakeTime) -> None:
+def test_a_run_ends_on_time(options: dict[str, Any], labeled: str, tmp_path: Path, fake_time: FakeTime) -> None:
     """In a time of which everything is known, so that the machine that runs this test does not matter."""
     began = fake_time.now
-    assert pretrain(labelled, tmp_path / "run", **{**TIMED, **options}, minutes=2).finished
+    assert pretrain(labeled, tmp_path / "run", **{**TIMED, **options}, minutes=2).finished
     assert 0.95 * 120 <= fake_time.now - began <= 120
 
 
-def test_what_is_measured_is_what_things_take(labelled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_is_what_things_take(labeled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[Costs] = []
     original = Rehearsal.measure
 
@@ -103,7 +103,7 @@ def test_what_is_measured_is_what_things_take(labelled: str, tmp_path: Path, mon
 
     monkeypatch.setattr(Rehearsal, "measure", measure)
     FakeTime(monkeypatch)
-    pretrain(labelled, tmp_path / "run", **TIMED, minutes=1, probe_every=5)
+    pretrain(labeled, tmp_path / "run", **TIMED, minutes=1, probe_every=5)
     (costs,) = measured
     assert (costs.step, costs.checkpoint, costs.probe) == pytest.approx((1.0, 2.0, 3.0))
     assert costs.start == pytest.approx(0.0, abs=1e-6) and 0 <= costs.data_wait <= 1

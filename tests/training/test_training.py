@@ -284,8 +284,8 @@ def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, tmp_p
         pretrain(pictures, tmp_path / "refused", **RECIPE, probe_every=1)
     assert not (tmp_path / "refused").exists()
     for name in ("cat", "dog"):
-        write_pictures(tmp_path / "labelled" / name, 24)
-    pretrain(str(tmp_path / "labelled"), tmp_path / "run", **RECIPE, probe_every=1)
+        write_pictures(tmp_path / "labeled" / name, 24)
+    pretrain(str(tmp_path / "labeled"), tmp_path / "run", **RECIPE, probe_every=1)
     probed = [record for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
     assert [record["step"] for record in probed] == [6, 12, 18]
     assert all(0.0 <= record["knn_accuracy"] <= 1.0 for record in probed)
@@ -295,7 +295,7 @@ def test_the_encoder_that_probed_best_is_kept_whatever_comes_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cat", "dog"):
-        write_pictures(tmp_path / "labelled" / name, 24)
+        write_pictures(tmp_path / "labeled" / name, 24)
     seen: list[dict[str, torch.Tensor]] = []
 
     def probe(encoder: Encoder) -> float:
@@ -303,7 +303,7 @@ def test_the_encoder_that_probed_best_is_kept_whatever_comes_after(
         return [0.3, 0.6, 0.5][len(seen) - 1]
 
     monkeypatch.setattr(pretraining, "online_probe", lambda *_: probe)
-    pretrain(str(tmp_path / "labelled"), tmp_path / "run", **RECIPE, probe_every=1)
+    pretrain(str(tmp_path / "labeled"), tmp_path / "run", **RECIPE, probe_every=1)
     best = load_file(tmp_path / "run" / "encoder_best.safetensors")
     assert all(torch.equal(best[name], seen[1][name]) for name in best)
     assert not all(torch.equal(best[name], seen[2][name]) for name in best)

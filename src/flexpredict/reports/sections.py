@@ -64,7 +64,7 @@ SECTIONS = (
         "Is it collapsing?",
         "A collapsed encoder gives everything the same features, so the loss is small and the model useless; "
         "both curves should settle well above zero.",
-        "a spread or a rank that sinks towards zero, above all while the loss looks good.",
+        "a spread or a rank that sinks toward zero, above all while the loss looks good.",
         (
             Metric("target_spread", "Target spread", "How much target features differ from one another."),
             Metric("target_rank", "Target rank", "RankMe: how many directions the target features use."),

@@ -33,7 +33,7 @@ def location_health(prediction: Prediction, contexts: int) -> Record:
 
 
 def effective_rank(features: Tensor) -> float:
-    """RankMe: exponential of the entropy of the normalised singular values. features: N D."""
+    """RankMe: exponential of the entropy of the normalized singular values. features: N D."""
     singular_values = torch.linalg.svdvals(features)
     shares = singular_values / singular_values.sum().clamp_min(1e-12) + 1e-7
     return float(torch.exp(-(shares * shares.log()).sum()))
@@ -107,7 +107,7 @@ _SIGNS = {
         "Try a lower learning rate, a longer warm-up, or a higher optimizer.ema_momentum.",
     ),
     "A_norm": _Sign(
-        "‖A‖ is falling towards zero ({best:.2f} to {now:.2f}): the predictor gives up the context to be rid of the "
+        "‖A‖ is falling toward zero ({best:.2f} to {now:.2f}): the predictor gives up the context to be rid of the "
         "noise. Try a lower positions.noise_std or a lower final_weight_decay.",
     ),
     "noise_matrix_norm": _Sign(

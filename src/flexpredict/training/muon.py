@@ -2,7 +2,7 @@
 
 torch.optim.Muon does the same matrix by matrix, in bfloat16. CPUs without bfloat16 instructions emulate that, which
 made a step of a small encoder 1.7 times as long; here matrices of one shape are orthogonalized together, in float32
-on a CPU, for a few per cent of the step.
+on a CPU, for a few percent of the step.
 """
 
 from collections import defaultdict

@@ -106,7 +106,7 @@ def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe]
         return ""
     said = [
         f"{recipe.minutes:g} minutes are short for this encoder: it sees {images:,} images in {plan.steps:,} steps, "
-        f"and from fewer than {ENOUGH_IMAGES:,} images or {ENOUGH_STEPS:,} steps little is learnt."
+        f"and from fewer than {ENOUGH_IMAGES:,} images or {ENOUGH_STEPS:,} steps little is learned."
     ]
     known = recipe.init_from is not None  # an encoder that is given cannot be made smaller
     smaller = None if known else suggest_smaller(recipe, plan, costs.data_wait, lacking, plan_of)

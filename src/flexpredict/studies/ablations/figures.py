@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from flexpredict.studies.ablations.measuring import LOCATION, NORMS
 from flexpredict.studies.ablations.study import Study
 from flexpredict.studies.ablations.summary import Estimate, Row, digits_of
-from flexpredict.studies.analyses.output import COLOURS, GREY, drawing
+from flexpredict.studies.analyses.output import COLORS, GRAY, drawing
 
-_OURS, _OTHER = COLOURS[0], COLOURS[1]
+_OURS, _OTHER = COLORS[0], COLORS[1]
 _PANELS_A_ROW = 4
 _UNITS = {
     "location share": "of the variance (%)",
@@ -49,7 +49,7 @@ def _points(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
         axes.plot([place + 0.2] * len(values), values, ".", color=_OTHER, alpha=0.7)
     estimates = [row.numbers[name] for row in rows]
     axes.errorbar(range(len(rows)), _means(estimates), _halves(estimates), fmt="o", capsize=4, color=_OURS)
-    axes.axhline(estimates[0].mean, color=GREY, linestyle=":", linewidth=1)
+    axes.axhline(estimates[0].mean, color=GRAY, linestyle=":", linewidth=1)
     axes.set_title(name)
     axes.set_ylabel(_UNITS.get(name, "accuracy (%)"))
     _name_arms(axes, rows)
@@ -57,8 +57,8 @@ def _points(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
 
 def _paper(axes: Axes, rows: list[Row]) -> None:
     shown = [(place, row.arm.paper) for place, row in enumerate(rows) if row.arm.paper is not None]
-    axes.plot([place for place, _ in shown], [paper for _, paper in shown], "s", color=GREY)
-    axes.axhline(shown[0][1], color=GREY, linestyle=":", linewidth=1)
+    axes.plot([place for place, _ in shown], [paper for _, paper in shown], "s", color=GRAY)
+    axes.axhline(shown[0][1], color=GRAY, linestyle=":", linewidth=1)
     axes.set_title("paper: ImageNet, ViT-B, linear 1 %")
     axes.set_ylabel("accuracy (%)")
     _name_arms(axes, rows)
@@ -73,14 +73,14 @@ def _name_arms(axes: Axes, rows: list[Row]) -> None:
 def _curve(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
     """Over the level, a curve for each series; an arm without a series belongs to all."""
     series = list(dict.fromkeys(row.arm.series for row in rows if row.arm.series)) or [""]
-    for curve, color in zip(series, COLOURS, strict=False):
+    for curve, color in zip(series, COLORS, strict=False):
         points = [row for row in rows if row.arm.series in ("", curve)]
         estimates = [row.numbers[name] for row in points]
         levels = [row.arm.level or 0.0 for row in points]
         axes.errorbar(
             levels, _means(estimates), _halves(estimates), marker="o", capsize=4, color=color, label=curve or None
         )
-    axes.axhline(rows[0].numbers[name].mean, color=GREY, linestyle=":", label=rows[0].arm.name)
+    axes.axhline(rows[0].numbers[name].mean, color=GRAY, linestyle=":", label=rows[0].arm.name)
     axes.set_title(name)
     axes.set_xlabel(study.axis)
     axes.set_ylabel(_UNITS.get(name, "accuracy (%)"))

@@ -1,4 +1,4 @@
-"""Which positional frequencies the learnt covariance hides, and how far the noise moves a token.
+"""Which positional frequencies the learned covariance hides, and how far the noise moves a token.
 
 The paper guesses that high frequencies may get more variance than low ones. The figure shows what is: the variance of
 A n in each frequency of ψ, by itself and over the variance that ψ has there on this grid.
@@ -26,7 +26,7 @@ from flexpredict.studies.analyses.covariance import (
     spectrum,
 )
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import COLOURS, GREY, Analysis, drawing, prepare, write_json
+from flexpredict.studies.analyses.output import COLORS, GRAY, Analysis, drawing, prepare, write_json
 
 # Runs without noise have an A all the same. It is shown at the level that the paper's ViT-B starts with.
 _RATIO_WITHOUT_NOISE = 0.2
@@ -84,8 +84,8 @@ def hidden(opened: OpenedModel, noise_std: float | None = None, seed: int = 0) -
 
 def draw_blur(models: Sequence[OpenedModel], out: Path, *, noise_std: float | None = None, seed: int = 0) -> Analysis:
     """blur.png and blur.json, for a few runs in one figure."""
-    if not 1 <= len(models) <= len(COLOURS):
-        raise UserError(f"The blur figure shows 1 to {len(COLOURS)} runs, not {len(models)}.")
+    if not 1 <= len(models) <= len(COLORS):
+        raise UserError(f"The blur figure shows 1 to {len(COLORS)} runs, not {len(models)}.")
     runs = [hidden(opened, noise_std, seed) for opened in models]
     prepare(out)
     picture, data = out / "blur.png", out / "blur.json"
@@ -154,22 +154,22 @@ def _draw(path: Path, runs: Sequence[Hidden]) -> None:
 
 
 def _draw_bands(shape: Any, relative: Any, runs: Sequence[Hidden]) -> None:
-    for run, colour in zip(runs, COLOURS, strict=False):
+    for run, color in zip(runs, COLORS, strict=False):
         for part, (name, dashes) in enumerate((("columns", "--"), ("rows", "-"))):
             waves, label = run.bands.wavelengths.numpy(), f"{run.opened.label}, {name}"
-            shape.plot(waves, run.bands.shape[part].numpy(), dashes, color=colour, label=label)
-            relative.plot(waves, run.bands.relative[part].numpy(), dashes, color=colour)
+            shape.plot(waves, run.bands.shape[part].numpy(), dashes, color=color, label=label)
+            relative.plot(waves, run.bands.relative[part].numpy(), dashes, color=color)
     new, waves = runs[0].new_bands.shape.mean(dim=0).numpy(), runs[0].new_bands.wavelengths.numpy()
-    shape.plot(waves, new, color=GREY, linewidth=1.0, label="A before training")
+    shape.plot(waves, new, color=GRAY, linewidth=1.0, label="A before training")
     shape.axhline(1.0, color="black", linewidth=1.0, linestyle=":", label="identity of the same trace (flat)")
     flat = runs[0].bands.noise.mean() / runs[0].bands.signal.mean(dim=0)
     relative.plot(waves, flat.numpy(), ":", color="black", linewidth=1.0)
-    relative.axhline(1.0, color=GREY, linewidth=0.8)
+    relative.axhline(1.0, color=GRAY, linewidth=0.8)
     relative.set_yscale("log")
     extent = max(runs[0].opened.tokens.grid)
     for axis in (shape, relative):
         axis.set_xscale("log")
-        axis.axvspan(2 * extent, waves[-1], color=GREY, alpha=0.12, linewidth=0)
+        axis.axvspan(2 * extent, waves[-1], color=GRAY, alpha=0.12, linewidth=0)
         axis.set_xlabel("wavelength of the frequency (patches)")
     shape.set_ylim(bottom=0.0)
     shape.set_ylabel("variance of A n / its mean")
@@ -183,9 +183,9 @@ def _draw_spectrum(axis: Any, runs: Sequence[Hidden]) -> None:
         share = found.eigenvalues / found.eigenvalues.sum()
         axis.plot(range(1, len(share) + 1), share.numpy(), label=f"{label}: rank {found.effective_rank:.1f}", **style)
 
-    for run, colour in zip(runs, COLOURS, strict=False):
-        line(run.spectrum, run.opened.label, color=colour)
-    line(runs[0].new_spectrum, "before training", color=GREY, linewidth=1.0)
+    for run, color in zip(runs, COLORS, strict=False):
+        line(run.spectrum, run.opened.label, color=color)
+    line(runs[0].new_spectrum, "before training", color=GRAY, linewidth=1.0)
     dim = len(runs[0].spectrum.eigenvalues)
     axis.axhline(1 / dim, color="black", linestyle=":", linewidth=1.0, label=f"identity: rank {dim}")
     axis.set_yscale("log")
@@ -197,11 +197,11 @@ def _draw_spectrum(axis: Any, runs: Sequence[Hidden]) -> None:
 
 def _draw_log(axis: Any, runs: Sequence[Hidden]) -> None:
     noisy = False
-    for run, colour in zip(runs, COLOURS, strict=False):
+    for run, color in zip(runs, COLORS, strict=False):
         if run.log and run.opened.noise_std:
             noisy = True
             steps, blurs = zip(*run.log, strict=True)
-            axis.plot(steps, blurs, color=colour)
+            axis.plot(steps, blurs, color=color)
     if not noisy:
         axis.text(0.5, 0.5, "no log of a run with noise", ha="center", transform=axis.transAxes)
     elif not any(blur for run in runs for _, blur in run.log):
@@ -214,12 +214,12 @@ def _draw_log(axis: Any, runs: Sequence[Hidden]) -> None:
 
 
 def _draw_moved(axis: Any, runs: Sequence[Hidden]) -> None:
-    for run, colour in zip(runs, COLOURS, strict=False):
+    for run, color in zip(runs, COLORS, strict=False):
         share = 100 * torch.arange(1, len(run.levels) + 1) / len(run.levels)
-        axis.plot(run.levels.numpy(), share.numpy(), color=colour)
+        axis.plot(run.levels.numpy(), share.numpy(), color=color)
         label = "noise_std" if run.opened.noise_std else "no noise, shown at"
         label = f"{run.opened.label}: {label} {run.noise_std:.2g}"
-        axis.axvline(run.noise_std, color=colour, linestyle="-.", linewidth=1.2, label=label)
+        axis.axvline(run.noise_std, color=color, linestyle="-.", linewidth=1.2, label=label)
     # The last few draws point away from the grid and are never taken for another place.
     shown = [float(run.levels[len(run.levels) * 9 // 10]) for run in runs]
     axis.set_xlim(min(min(float(run.levels[0]), run.noise_std) for run in runs) / 2, max(shown))

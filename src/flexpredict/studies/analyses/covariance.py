@@ -97,9 +97,9 @@ def moving_levels(matrix: Tensor, positions: Tensor, key: int = 0, draws: int = 
     count = len(positions)
     keys = sample_keys(key, torch.arange(draws * count))
     moves = (normal(keys, matrix.shape[1]) @ matrix.T).view(draws, count, -1)
-    towards = moves @ positions.T - (moves * positions).sum(dim=-1, keepdim=True)  # draws N N
-    levels = torch.cdist(positions, positions).square() / (2 * towards)
-    leaves = (towards > 0) & ~torch.eye(count, dtype=torch.bool)
+    toward = moves @ positions.T - (moves * positions).sum(dim=-1, keepdim=True)  # draws N N
+    levels = torch.cdist(positions, positions).square() / (2 * toward)
+    leaves = (toward > 0) & ~torch.eye(count, dtype=torch.bool)
     return torch.where(leaves, levels, torch.inf).amin(dim=-1).flatten().sort().values
 
 

@@ -14,7 +14,7 @@ from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies.analyses.opening import run_config
-from flexpredict.studies.analyses.output import COLOURS, Analysis, drawing, prepare, write_csv
+from flexpredict.studies.analyses.output import COLORS, Analysis, drawing, prepare, write_csv
 
 _NORMS = {"A_norm": "‖A‖", "mask_token_norm": "‖m̃‖"}
 _IN_THE_PAPER = {"A_norm": "falls", "mask_token_norm": "rises"}
@@ -126,7 +126,7 @@ def _with_interval(mean: float, half_width: float | None) -> str:
 
 def _draw(path: Path, runs: Sequence[LoggedRun], levels: Sequence[Level]) -> None:
     shades = matplotlib.colormaps["viridis"]
-    colours = {level.noise_std: shades(0.9 * at / max(1, len(levels) - 1)) for at, level in enumerate(levels)}
+    colors = {level.noise_std: shades(0.9 * at / max(1, len(levels) - 1)) for at, level in enumerate(levels)}
     with drawing(path, 8.6, 6.2) as figure:
         axes = figure.subplots(2, 2)
         for row, (key, symbol) in enumerate(_NORMS.items()):
@@ -136,7 +136,7 @@ def _draw(path: Path, runs: Sequence[LoggedRun], levels: Sequence[Level]) -> Non
                 [level.norms[key][0] for level in levels],
                 yerr=[level.norms[key][1] or 0.0 for level in levels],
                 fmt="o-",
-                color=COLOURS[row],
+                color=COLORS[row],
                 capsize=4,
             )
             final.set_ylabel(f"{symbol} at the end")
@@ -146,7 +146,7 @@ def _draw(path: Path, runs: Sequence[LoggedRun], levels: Sequence[Level]) -> Non
             for run in runs:
                 label = None if run.level in shown else f"noise_std {run.level:.3g}"
                 shown.add(run.level)
-                course.plot(run.steps, run.norms[key], color=colours[run.level], label=label, linewidth=1.3)
+                course.plot(run.steps, run.norms[key], color=colors[run.level], label=label, linewidth=1.3)
             course.set_title(f"{symbol} over training")
             course.set_xlabel("step")
             course.set_ylabel(symbol)

@@ -19,9 +19,9 @@ from flexpredict.errors import UserError
 from flexpredict.files import write_atomically, write_text_atomically
 from flexpredict.showing import SimpleResult
 
-# Okabe and Ito's colours, which the colour-blind can tell apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-GREY = "#777777"
+# Okabe and Ito's colors, which the color-blind can tell apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GRAY = "#777777"
 _STYLE = {
     "font.size": 10,
     "axes.titlesize": 10.5,

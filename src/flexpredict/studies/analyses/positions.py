@@ -128,13 +128,13 @@ def _usual_queries(grid: Grid) -> list[int]:
 
 
 def _summary(similarity: Tensor, query: int, grid: Grid) -> str:
-    """At the query, at its neighbours, and at all others."""
-    near, far = neighbourhood(query, grid)
+    """At the query, at its neighbors, and at all others."""
+    near, far = neighborhood(query, grid)
     return f"{similarity[query]:.2f} / {similarity[near].mean():.2f} / {similarity[far].mean():.2f}"
 
 
-def neighbourhood(query: int, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Which patches are next to a patch (its eight neighbours), and which are farther away: N bool each."""
+def neighborhood(query: int, grid: Grid) -> tuple[Tensor, Tensor]:
+    """Which patches are next to a patch (its eight neighbors), and which are farther away: N bool each."""
     rows, columns = (torch.arange(length) for length in grid)
     distance = torch.maximum((rows - query // grid[1]).abs()[:, None], (columns - query % grid[1]).abs()).flatten()
     return distance == 1, distance > 1
@@ -150,9 +150,9 @@ def _draw(path: Path, columns: dict[str, Tensor], queries: Tensor, grid: Grid, t
                 axis = axes[row, column]
                 # One scale for all, so that a map that is lowered as a whole is seen to be.
                 shown = axis.imshow(maps[row].view(grid).numpy(), vmin=low, vmax=1.0, cmap="viridis")
-                # Black on white is seen on any colour of the map.
-                for colour, size in (("white", 7), ("black", 4)):
-                    axis.plot(query % grid[1], query // grid[1], "s", color=colour, markersize=size)
+                # Black on white is seen on any color of the map.
+                for color, size in (("white", 7), ("black", 4)):
+                    axis.plot(query % grid[1], query // grid[1], "s", color=color, markersize=size)
                 axis.set_xticks([])
                 axis.set_yticks([])
                 if row == 0:

@@ -26,7 +26,7 @@ from flexpredict.sizes import Grid
 from flexpredict.studies.analyses.opening import OpenedModel
 from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
 from flexpredict.studies.analyses.places import in_words, place
-from flexpredict.studies.analyses.positions import neighbourhood
+from flexpredict.studies.analyses.positions import neighborhood
 
 _SEEDS_TRIED = 200  # for a mask that hides an asked-for patch
 _SCENES = 100
@@ -141,12 +141,12 @@ def draw_predictions(
         },
     )
     _draw(paths[0], models, pictures[0], puzzle, heat, temperature)
-    near, far = neighbourhood(puzzle.patch, puzzle.grid)
+    near, far = neighborhood(puzzle.patch, puzzle.grid)
     table = [
         {
             "run": opened.label,
             "cosine with the patch itself": f"{similarity[puzzle.patch]:.2f}",
-            "with its neighbours": f"{similarity[near].mean():.2f}",
+            "with its neighbors": f"{similarity[near].mean():.2f}",
             "with all others": f"{similarity[far].mean():.2f}",
             "most like": in_words(int(similarity.argmax()), puzzle.grid),
         }
@@ -178,7 +178,7 @@ def _mask(opened: OpenedModel, grid: Grid, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _middle(block: Tensor, grid: Grid) -> int:
-    """Which of a block's patches is nearest to its centre."""
+    """Which of a block's patches is nearest to its center."""
     places = torch.stack((block // grid[1], block % grid[1]), dim=1).float()
     return int((places - places.mean(dim=0)).square().sum(dim=1).argmin())
 
@@ -195,7 +195,7 @@ def _source(opened: OpenedModel, data: str | None) -> ImageSource:
 
 
 def _read(source: ImageSource, index: int, image_size: tuple[int, int]) -> Tensor:
-    """The largest centred part of an image that has the right shape: 3 H W uint8."""
+    """The largest centered part of an image that has the right shape: 3 H W uint8."""
     if not 0 <= index < len(source):
         raise UserError(f"index={index} is not there: {source.name} has images 0 to {len(source) - 1}.")
     crops = draw_crops(PRESETS["none"], torch.zeros(1, dtype=torch.int64))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.randomness import normal, stream_key, uniform
-from flexpredict.studies.analyses.output import COLOURS, GREY, Analysis, drawing, prepare, write_csv
+from flexpredict.studies.analyses.output import COLORS, GRAY, Analysis, drawing, prepare, write_csv
 
 Function = Callable[[Tensor], Tensor]
 
@@ -67,7 +67,7 @@ def gaussian_blur(function: Function, noise: float, at: Tensor) -> Tensor:
     return best_predictor(function, torch.ones_like, noise, at)
 
 
-def learnt_predictor(prior: Prior, samples: int, seed: int) -> Function:
+def learned_predictor(prior: Prior, samples: int, seed: int) -> Function:
     """Ridge regression on random Fourier features of R, from samples of (R, Y): solved, so no luck of training."""
 
     def key(what: str) -> Tensor:
@@ -100,10 +100,10 @@ def error(prior: Prior, predictor: Function) -> float:
 
 @dataclass(frozen=True)
 class Course:
-    """Errors for one prior: of the learnt predictor by number of samples (mean, half interval), and of others."""
+    """Errors for one prior: of the learned predictor by number of samples (mean, half interval), and of others."""
 
     prior: Prior
-    learnt: list[tuple[float, float | None]]
+    learned: list[tuple[float, float | None]]
     blur: float
     clean: float
 
@@ -111,7 +111,7 @@ class Course:
 def course(prior: Prior, samples: Sequence[int], repeats: int = REPEATS, seed: int = 0) -> Course:
     errors = [
         mean_and_interval(
-            [error(prior, learnt_predictor(prior, count, seed * repeats + repeat)) for repeat in range(repeats)]
+            [error(prior, learned_predictor(prior, count, seed * repeats + repeat)) for repeat in range(repeats)]
         )
         for count in samples
     ]
@@ -129,21 +129,21 @@ def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
             {
                 "prior": one.prior.name,
                 "samples": count,
-                "error_of_learnt": mean,
+                "error_of_learned": mean,
                 "half_interval": half_width,
                 "error_of_gaussian_blur": one.blur,
                 "error_of_clean": one.clean,
             }
             for one in courses
-            for count, (mean, half_width) in zip(SAMPLES, one.learnt, strict=True)
+            for count, (mean, half_width) in zip(SAMPLES, one.learned, strict=True)
         ],
     )
     _draw(picture, courses, seed)
     table = [
         {
             "prior of the place": one.prior.name,
-            f"learnt, {SAMPLES[0]:,} samples": f"{one.learnt[0][0]:.3f}",
-            f"learnt, {SAMPLES[-1]:,} samples": f"{one.learnt[-1][0]:.4f}",
+            f"learned, {SAMPLES[0]:,} samples": f"{one.learned[0][0]:.3f}",
+            f"learned, {SAMPLES[-1]:,} samples": f"{one.learned[-1][0]:.4f}",
             "Gaussian blur": f"{one.blur:.3f}",
             "clean f": f"{one.clean:.3f}",
         }
@@ -164,29 +164,29 @@ def _draw(path: Path, courses: Sequence[Course], seed: int) -> None:
         for axis, one in zip(axes, courses, strict=False):
             best = best_predictor(clean, one.prior.density, NOISE, r)
             blurred = gaussian_blur(clean, NOISE, r)
-            learnt = learnt_predictor(one.prior, SAMPLES[-1], seed)(r)
-            axis.plot(r.numpy(), clean(r).numpy(), color=GREY, linewidth=0.9, label="clean f(r)")
+            learned = learned_predictor(one.prior, SAMPLES[-1], seed)(r)
+            axis.plot(r.numpy(), clean(r).numpy(), color=GRAY, linewidth=0.9, label="clean f(r)")
             axis.plot(r.numpy(), best.numpy(), color="black", linewidth=3.2, label="best predictor E[Y | R = r]")
-            axis.plot(r.numpy(), blurred.numpy(), "--", color=COLOURS[1], label="Gaussian blur of f")
-            label = f"learnt from {SAMPLES[-1]:,} samples"
-            axis.plot(r.numpy(), learnt.numpy(), ":", color=COLOURS[5], linewidth=2.2, label=label)
+            axis.plot(r.numpy(), blurred.numpy(), "--", color=COLORS[1], label="Gaussian blur of f")
+            label = f"learned from {SAMPLES[-1]:,} samples"
+            axis.plot(r.numpy(), learned.numpy(), ":", color=COLORS[5], linewidth=2.2, label=label)
             axis.set_xlabel("noisy place r (units of x)")
             axis.set_ylim(-2.0, 2.9)
             axis.set_title(f"{one.prior.name}, noise s = {NOISE}")
         axes[0].set_ylabel("prediction of Y")
         axes[0].legend(loc="upper left", ncols=2, fontsize=8, handlelength=1.4, columnspacing=0.9)
-        for one, colour in zip(courses, COLOURS, strict=False):
-            means, bars = zip(*one.learnt, strict=True)
+        for one, color in zip(courses, COLORS, strict=False):
+            means, bars = zip(*one.learned, strict=True)
             axes[2].errorbar(
                 SAMPLES,
                 means,
                 yerr=[bar or 0.0 for bar in bars],
                 fmt="o-",
-                color=colour,
+                color=color,
                 capsize=3,
-                label=f"learnt, {one.prior.name}",
+                label=f"learned, {one.prior.name}",
             )
-            axes[2].axhline(one.blur, color=colour, linestyle="--", label=f"Gaussian blur, {one.prior.name}")
+            axes[2].axhline(one.blur, color=color, linestyle="--", label=f"Gaussian blur, {one.prior.name}")
         axes[2].set_xscale("log")
         axes[2].set_yscale("log")
         axes[2].set_xlabel("number of samples (R, Y)")
