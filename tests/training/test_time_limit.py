@@ -21,7 +21,7 @@ from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.runs.metrics import read_records
 from flexpredict.settings.recipe import Recipe
-from flexpredict.training import loop, rehearsal, time_limit
+from flexpredict.training import checkpoint_timer, loop, rehearsal, time_limit
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Costs, Rehearsal
@@ -46,8 +46,8 @@ class FakeTime:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        clock = SimpleNamespace(perf_counter=lambda: self.now)
-        for module in (rehearsal, time_limit):
+        clock = SimpleNamespace(perf_counter=lambda: self.now, monotonic=lambda: self.now)
+        for module in (rehearsal, time_limit, checkpoint_timer):
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(IJEPA, "after_step", self.taking(self.STEP, IJEPA.after_step))
         monkeypatch.setattr(loop, "save_checkpoint", self.taking(self.CHECKPOINT, loop.save_checkpoint))

@@ -1,13 +1,15 @@
 """`pretrain`, and the run that it returns."""
 
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from flexpredict.errors import UserError
 from flexpredict.runs.metrics import read_records
-from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_folder import RunFolder, current_job, is_restarted_job
 from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.run import RunSettings
@@ -81,12 +83,19 @@ def pretrain(given: dict[str, Any]) -> Run:
 
     Only the data is needed: everything else has a default that fits the images and the hardware, and is printed
     before the run starts.
+
+    SIGTERM and SIGUSR1 end it after the step that it is at: it is saved, and `Run.finished` is false. So does Ctrl-C,
+    which then raises KeyboardInterrupt, as it would anywhere else.
     """
     values = typed_values(RunSettings, given)
     if values.get("data") is None:  # left out by name: a resumed run has its own
         values.pop("data", None)
     of_the_run = RunSettings(**{name: values.pop(name) for name in _OF_THE_RUN if name in values})
     out, folder = Path(of_the_run.out), RunFolder(Path(of_the_run.out))
+    if of_the_run.resume and of_the_run.overwrite:
+        raise UserError("resume=True continues the run in `out`, overwrite=True replaces it. Give one of them.")
+    if is_restarted_job() and folder.started_by(current_job()):
+        of_the_run = replace(of_the_run, resume=True, overwrite=False)
     saved = checked_values(folder.load_config(), folder.config) if of_the_run.resume else {}
     recipe = choose_length(make_recipe(merge(saved, values), of_the_run.config), given=values)
     # What can be refused without torch and the images is refused before they are loaded.
@@ -97,4 +106,6 @@ def pretrain(given: dict[str, Any]) -> Run:
     from flexpredict.pretraining import run
 
     outcome = run(recipe, out, resume=of_the_run.resume, overwrite=of_the_run.overwrite)
+    if outcome.signal == signal.SIGINT:
+        raise KeyboardInterrupt(f"pretrain stopped at step {outcome.steps}; everything is saved.")
     return Run(out, outcome.steps, outcome.finished)

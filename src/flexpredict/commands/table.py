@@ -13,13 +13,13 @@ _RESULTS: _Groups = {"results": ("out", "table")}
 _RECIPE: _Groups = {
     "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
     "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
-    "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
+    "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped", "on_nan"),
 }
 _ENGINE = (
     *("accelerator", "devices", "num_nodes", "strategy", "precision"),
     *("checkpoint_activations", "compile", "workers"),
 )
-_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers")
+_RECORDS = ("log_every", "checkpoint_every", "keep_last", "keep_every", "keep_best", "probe_every", "loggers")
 
 COMMANDS = {
     "inspect": Command(
