@@ -19,7 +19,7 @@ _ENGINE = (
     *("accelerator", "devices", "num_nodes", "strategy", "precision"),
     *("checkpoint_activations", "compile", "workers"),
 )
-_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers")
+_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers")
 
 COMMANDS = {
     "inspect": Command(
