@@ -275,7 +275,7 @@ def test_long_names_of_settings_are_broken_between_words_only(tmp_path: Path) ->
 
 
 def test_bad_folders_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no encoder .*missing"):
+    with pytest.raises(UserError, match=r"There is no encoder .*missing"):
         write_report([tmp_path / "missing"])
     with pytest.raises(UserError, match="neither a run folder nor"):
         write_report([tmp_path])

@@ -81,6 +81,12 @@ COMMANDS = {
             "flexpredict report dinov2.pth --images FOLDER",
         ),
     ),
+    "serve": Command(
+        "serve",
+        "all runs of a folder in a browser",
+        ("flexpredict serve runs", "flexpredict serve runs --port 9000"),
+        unnamed=("folder",),
+    ),
     "probe": Command(
         "probe",
         "linear probe and k-NN",
