@@ -40,4 +40,5 @@ def _checked(data: Any) -> Views:
 
 def _is_whole(model: Any) -> bool:
     """Whether this version of the page can show it."""
-    return isinstance(model, dict) and {"what", "set", "grid", "layers", "masks", "positions", "pictures"} <= set(model)
+    parts = {"what", "set", "grid", "layers", "masks", "positions", "pictures"}
+    return isinstance(model, dict) and parts <= set(model)
