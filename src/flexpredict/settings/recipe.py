@@ -90,7 +90,9 @@ class Recipe:
         keep_last: checkpoints that stay: the newest, and so many before it less one, should it be damaged.
         keep_every: also keep a checkpoint for good every so many epochs.
         keep_best: also keep the checkpoint that probed best (needs probe_every).
-        probe_every: classify by k-NN every so many epochs, where the data has labels.
+        probe_every: classify labeled images by k-NN and linearly every so many epochs (by default ten times in a run
+            with probe_data, else never).
+        probe_data: labeled images to classify (by default those that are trained on).
         loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
     """
 
@@ -133,6 +135,7 @@ class Recipe:
     keep_every: float | None = ranged(None, above=0)
     keep_best: bool = False
     probe_every: float | None = ranged(None, above=0)
+    probe_data: list[str] | str | None = None
     loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
 
 

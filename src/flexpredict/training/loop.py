@@ -1,5 +1,6 @@
 """The training loop, top to bottom."""
 
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -150,7 +151,7 @@ def train(
                 batches.settle(done)
                 bad = guard.bad_step(model.parameters() if saving else ())
             if bad is not None:
-                state = _back_to_checkpoint(plan, folder, bad, done, model, optimizers, progress)
+                state = _back_to_checkpoint(plan, folder, bad, done, model, optimizers, log, progress)
                 log.rewind(state)
                 fabric.barrier()
                 guard.rewind(state)
@@ -224,6 +225,7 @@ def _back_to_checkpoint(
     done: int,
     model: Method,
     optimizers: list[torch.optim.Optimizer],
+    log: RunLog,
     progress: TrainingProgress,
 ) -> dict[str, Any]:
     """Undo what a bad step has done, if that is wanted; else stop before a broken model is logged or saved."""
@@ -232,18 +234,15 @@ def _back_to_checkpoint(
         f"The weights are not numbers after step {done}"
         if step < 0
         else f"The loss of step {step} is not a number"
-        if loss != loss
+        if math.isnan(loss)
         else f"The loss of step {step} exploded to {loss:.3g}"
     )
     if plan.recipe.on_nan == "stop":
-        whole = (
-            f"The last checkpoint, in {folder.checkpoints}, is from before and whole. "
-            if any(folder.checkpoints.glob("step-*"))
-            else ""
-        )
+        log.keep_warning(done, f"{what}, so training stopped. {REMEDY}")
+        before = f"The last checkpoint, in {folder.checkpoints}, is from before and whole. "
         raise UserError(
-            f"{what}, so training stopped. {whole}{REMEDY} Or resume it with on_nan=rollback, which leaves out the "
-            "batch that did it."
+            f"{what}, so training stopped. {before * any(folder.checkpoints.glob('step-*'))}{REMEDY} Or resume it "
+            "with on_nan=rollback, which leaves out the batch that did it."
         )
     state = load_checkpoint(folder.checkpoints, model, optimizers, progress.warn)
     assert state is not None  # one is written before the first step

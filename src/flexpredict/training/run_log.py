@@ -79,8 +79,12 @@ class RunLog:
 
     def warn(self, step: int, text: str) -> None:
         """On the terminal and in warnings.jsonl."""
+        self._progress.warn(text)
+        self.keep_warning(step, text)
+
+    def keep_warning(self, step: int, text: str) -> None:
+        """In warnings.jsonl alone."""
         if self._fabric.is_global_zero:
-            self._progress.warn(text)
             append_line(self._folder.warnings, {"step": step, "text": text})
 
     def state(self) -> dict[str, Any]:
