@@ -52,7 +52,7 @@ COMMANDS = {
         ),
         unnamed=("data",),
         groups={
-            "run": ("out", "config", "resume", "overwrite", "init_from", "seed"),
+            "run": ("out", "config", "resume", "overwrite", "dry_run", "init_from", "seed"),
             **_RECIPE,
             "hardware": _ENGINE,
             "records": _RECORDS,

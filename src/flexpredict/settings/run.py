@@ -24,6 +24,7 @@ class RunSettings(Recipe):
         resume: continue the run in `out`, with the recipe that it has; the images may have moved. More `epochs` make
             it longer: from there on, its schedules are those of the longer run.
         overwrite: replace the run in `out`, which is moved to OUT.1.
+        dry_run: show the plan, how long it would take, how much memory, and some masks, and start nothing.
     """
 
     # Paths are welcome here; a recipe holds names, as config.yaml does.
@@ -32,3 +33,4 @@ class RunSettings(Recipe):
     config: str | Path | None = None
     resume: bool = False
     overwrite: bool = False
+    dry_run: bool = False
