@@ -80,12 +80,19 @@ def run(
                 return Outcome(0, finished=False)
             plan = fitted.plan
         step = 0 if checkpoint is None else read_state(checkpoint)["step"]
+        before = float(folder.load_config()["epochs"]) if resume else plan.recipe.epochs
         on_first_rank(fabric, lambda: _prepare(claim, plan, source, fabric, step if resume else None))
         _announce(console, plan, fabric, model, folder, notes, _history(claim, step if resume else None))
         if fitted is not None:
             console.print(fitted.explanation, highlight=False)
             if fitted.advice:
                 console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
+        if before != plan.recipe.epochs:
+            console.print(
+                f"The run had {before:g} epochs. From step {step:,} on, learning rate, weight decay and momentum "
+                f"follow the schedules of {plan.recipe.epochs:g} epochs.",
+                highlight=False,
+            )
         refresh = partial(refresh_report, folder.path)
         try:
             with TrainingProgress(console, plan.steps, advice=_ADVICE) as progress:

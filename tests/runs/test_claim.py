@@ -36,9 +36,7 @@ def other_process(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def test_one_process_writes_and_its_lock_ends_with_it(
-    other_process: "subprocess.Popen[str]", tmp_path: Path
-) -> None:
+def test_one_process_writes_and_its_lock_ends_with_it(other_process: "subprocess.Popen[str]", tmp_path: Path) -> None:
     second = Claim(RunFolder(tmp_path / "run"))
     with pytest.raises(UserError, match=rf"written to by another process \(process {other_process.pid} on "):
         second.take()

@@ -163,8 +163,9 @@ def train(
             is_best = False
             if due:
                 with whole_weights(model):
+                    record |= position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step))
                     if not left_out:
-                        record |= _health(model, prediction, plan, step)
+                        record |= _prediction_health(prediction, recipe.masking.contexts_per_image)
                     if probe is not None and plan.probe_due(done):
                         record |= probe(model.saved_encoder[0])
                 guard.expect(log.write(done, record, len(batches.skipped)))
@@ -195,16 +196,10 @@ def _masks_and_noise(fabric: Fabric, plan: Plan, model: Method, batch: Batch, st
     return masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device), keys.to(fabric.device)
 
 
-def _health(model: Method, prediction: Prediction, plan: Plan, step: int) -> Record:
+def _prediction_health(prediction: Prediction, contexts: int) -> Record:
     """Numbers that tell whether it is learning."""
-    recipe = plan.recipe
     penalty = {} if prediction.penalty is None else {"l1_penalty": float(prediction.penalty)}
-    return {
-        **feature_health(prediction.features),
-        **location_health(prediction, recipe.masking.contexts_per_image),
-        **position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step)),
-        **penalty,
-    }
+    return {**feature_health(prediction.features), **location_health(prediction, contexts), **penalty}
 
 
 def _agreed(fabric: Fabric, done: int, due: bool, *wishes: bool) -> tuple[bool, ...]:

@@ -54,7 +54,7 @@ class TrainingProgress:
         """New numbers to show, the most important first."""
         located = "" if location_share is None else f"location share {location_share:.0%}"
         speed = f"{images_per_second:,.0f} images/s"
-        self._numbers = [part for part in (f"loss {loss:.4f}", speed, located, f"data wait {data_wait:.0%}") if part]
+        self._numbers = [part for part in (f"loss {loss:.4f}", located, speed, f"data wait {data_wait:.0%}") if part]
 
     def step(self, step: int) -> None:
         """`step` steps are done."""

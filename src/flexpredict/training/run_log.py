@@ -55,18 +55,14 @@ class RunLog:
 
         skipped: images that could not be read so far.
         """
-        loss = self._mean_loss()
-        speed, wait = self._images / self._seconds, self._waited / self._seconds
-        record = {
-            "epoch": step * self._plan.recipe.batch_size / self._plan.samples,
-            **({} if loss is None else {"loss": loss}),
-            "images_per_second": speed,
-            "data_wait": wait,
-            "skipped": float(skipped),
-            **record,
-        }
-        if loss is not None:
+        loss, means = None, {}
+        if self._seconds:  # else the batches of all steps were left out
+            loss = self._mean_loss()
+            speed, wait = self._images / self._seconds, self._waited / self._seconds
+            means = {"loss": loss, "images_per_second": speed, "data_wait": wait}
             self._progress.numbers(loss, speed, wait, record.get("location_share"))
+        epoch = step * self._plan.recipe.batch_size / self._plan.samples
+        record = {"epoch": epoch, **means, "skipped": float(skipped), **record}
         for logger in self._loggers:
             logger.log(step, record)
         for text in self._watch.look(record):
@@ -95,10 +91,8 @@ class RunLog:
         for logger in self._loggers:
             logger.close()
 
-    def _mean_loss(self) -> float | None:
-        """Of all ranks; None if no step counts."""
-        if not self._loss_count:
-            return None
+    def _mean_loss(self) -> float:
+        """Of all ranks."""
         mean = self._fabric.all_reduce(self._loss_sum / self._loss_count, reduce_op="mean")
         return float(mean) if isinstance(mean, Tensor) else float("nan")
 
