@@ -22,7 +22,7 @@ _NOISE_STARTS = 1 << 16
 
 @dataclass(frozen=True)
 class Backdrops:
-    """What B scenes show behind their objects. Lengths are in shorter image sides, colors in gray levels; color 0 leaves a feature out."""
+    """Behind the objects of B scenes. Lengths are in shorter image sides, colors in gray levels; 0 for none."""
 
     color: Floats  # B 3
     slopes: Floats  # B 2 3: change of color down and across the image
