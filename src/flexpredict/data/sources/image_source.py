@@ -4,9 +4,11 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flexpredict.data.augmentation import Crops, crop_arrays
@@ -30,6 +32,15 @@ class Record:
     @property
     def bytes_in_memory(self) -> int:
         return self.encoded.nbytes if isinstance(self.encoded, np.ndarray) else len(self.encoded)
+
+    def content(self) -> bytes | NDArray[np.uint8]:
+        """The bytes of the file, or the pixels."""
+        if not isinstance(self.encoded, str):
+            return self.encoded
+        try:
+            return Path(self.encoded).read_bytes()
+        except OSError as error:
+            raise UnreadableImage(self.name, error.strerror or str(error)) from error
 
 
 @dataclass(eq=False, kw_only=True)
