@@ -122,7 +122,7 @@ class Survey:
             (most, many), (least, few) = largest[0], (smallest or largest[::-1])[0]
             if many == self.classes.labeled:
                 warnings.append(
-                    f"All labeled images are of one class, {most}. At least two are needed to measure what is learned."
+                    f"All labeled images are of one class, {most}. Measuring what is learned takes at least two."
                 )
             elif many > _UNEVEN * few:
                 warnings.append(
