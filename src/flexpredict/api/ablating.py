@@ -25,11 +25,17 @@ class AblateResult(SimpleResult):
         out: the folder of runs, tables and figures.
         finished: whether all is done that was asked for; if not, the same call goes on.
         dry_run: whether the plan was only shown.
+        page: of the runs of the first seed.
     """
 
     out: Path
     finished: bool
     dry_run: bool = False
+    page: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [] if self.page is None else [self.page]
 
     def to_dict(self) -> dict[str, Any]:
         return {"out": str(self.out), "finished": self.finished, "dry_run": self.dry_run}
@@ -56,11 +62,13 @@ def ablate(given: dict[str, Any]) -> AblateResult:
             f"minutes={recipe.minutes:g} would give each arm another length. Use epochs=…, the same for all."
         )
 
+    from flexpredict.reports import write_comparison
     from flexpredict.studies.ablations.ablating import ablate as run_ablation
     from flexpredict.studies.ablations.planning import Ablation
 
     done = run_ablation(Ablation(base=recipe, **vars(asked)))
-    return AblateResult(Path(asked.out), done or asked.dry_run, asked.dry_run)
+    page = write_comparison(Path(asked.out), recipe.seed) if done else None
+    return AblateResult(Path(asked.out), done or asked.dry_run, asked.dry_run, page)
 
 
 def _at_demo_size(asked: StudySettings, fields: dict[str, Any]) -> bool:

@@ -14,9 +14,14 @@ from flexpredict.showing import SimpleResult, numbers_table
 
 @dataclass(frozen=True)
 class DemoResult(SimpleResult):
-    """What the demo measured, as results.json holds it. The demo prints its own table, with explanations."""
+    """What the demo measured, as results.json holds it, and the page of its runs. The demo prints its own table."""
 
     results: dict[str, Any]
+    page: Path
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.page]
 
     def table(self) -> Table:
         """Means over the seeds, in percent."""
@@ -38,7 +43,7 @@ def demo(
     interrupted, the same command goes on.
 
     Args:
-        out: folder for the runs and results.json.
+        out: folder for the runs, results.json and report.html.
         steps: steps of each run; fewer give a quick look.
         seeds: runs of each arm.
         seed: the first seed; weights, order of data and masks follow from it.
@@ -47,10 +52,11 @@ def demo(
     if seeds < 1:
         raise UserError(f"seeds={seeds} is too small. Use at least 1.")
     from flexpredict.demo.running import run_demo
+    from flexpredict.reports import write_comparison
 
     try:
         saved = run_demo(Path(out), steps=steps, seeds=range(seed, seed + seeds), overwrite=overwrite)
     except KeyboardInterrupt:
         Console(stderr=True).print("\nStopped; what is done is kept. The same command goes on.", highlight=False)
         raise
-    return DemoResult(saved)
+    return DemoResult(saved, write_comparison(Path(out), seed))
