@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flexpredict.settings.run import Names
+from flexpredict.settings.run import Names, as_list
 from flexpredict.showing import SimpleResult
 
 
@@ -35,5 +35,4 @@ def report(run: Names, *, out: str | Path | None = None, images: str | None = No
     """
     from flexpredict.reports import write_report
 
-    names = [run] if isinstance(run, str | Path) else list(run)
-    return ReportResult(write_report(names, None if out is None else Path(out), images))
+    return ReportResult(write_report(as_list(run), None if out is None else Path(out), images))
