@@ -23,7 +23,7 @@ _DETAILS: _Groups = {
         *("accelerator", "devices", "num_nodes", "strategy", "precision"),
         *("checkpoint_activations", "compile", "workers"),
     ),
-    "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers"),
+    "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers"),
 }
 
 COMMANDS = {
@@ -84,6 +84,12 @@ COMMANDS = {
             "flexpredict report runs/sincos runs/stop --out compared.html",
             "flexpredict report dinov2.pth --images FOLDER",
         ),
+    ),
+    "serve": Command(
+        "serve",
+        "all runs of a folder in a browser",
+        ("flexpredict serve runs", "flexpredict serve runs --port 9000"),
+        unnamed=("folder",),
     ),
     "probe": Command(
         "probe",
