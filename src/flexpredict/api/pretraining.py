@@ -15,15 +15,13 @@ from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder, current_job, is_restarted_job
 from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
-from flexpredict.settings.run import RunSettings
-from flexpredict.settings.typed_values import typed_values
+from flexpredict.settings.run import RunSettings, split_values
 from flexpredict.showing import SimpleResult, say, show
 from flexpredict.training.recipe_parser import checked_values, choose_length, make_recipe, merge
 
 if TYPE_CHECKING:
     from flexpredict.encoders.image_encoder import ImageEncoder
 
-_OF_THE_RUN = ("out", "config", "resume", "overwrite", "dry_run")
 _SHOWN = {"epoch": "epochs", "loss": "loss", "knn_accuracy": "k-NN accuracy"}
 
 
@@ -45,6 +43,10 @@ class Run(SimpleResult):
 
     exit_code = PREEMPTED
     """Of a command that ends with a run that is not finished: see docs/scale.md."""
+
+    def __fspath__(self) -> str:
+        """A run may be given wherever its folder may."""
+        return str(self.path)
 
     def load(self) -> "ImageEncoder":
         """The encoder of this run, as `flexpredict.load` opens it."""
@@ -101,31 +103,31 @@ def pretrain(given: dict[str, Any]) -> Run:
     SIGTERM and SIGUSR1 end it after the step that it is at: it is saved, and `Run.finished` is false. So does Ctrl-C,
     which then raises KeyboardInterrupt, as it would anywhere else.
     """
-    values = typed_values(RunSettings, given)
+    values, others = split_values(RunSettings, given)
     if values.get("data") is None:  # left out by name: a resumed run has its own
         values.pop("data", None)
-    of_the_run = RunSettings(**{name: values.pop(name) for name in _OF_THE_RUN if name in values})
-    out, folder = Path(of_the_run.out), RunFolder(Path(of_the_run.out))
-    if of_the_run.resume and of_the_run.overwrite:
+    asked = RunSettings(**others)
+    folder = RunFolder(Path(asked.out))
+    if asked.resume and asked.overwrite:
         raise UserError("resume=True continues the run in `out`, overwrite=True replaces it. Give one of them.")
     if is_restarted_job() and folder.started_by(current_job()):
-        of_the_run = replace(of_the_run, resume=True, overwrite=False)
-    saved = checked_values(folder.load_config(), folder.config) if of_the_run.resume else {}
-    recipe = choose_length(make_recipe(merge(saved, values), of_the_run.config), given=values)
+        asked = replace(asked, resume=True, overwrite=False)
+    saved = checked_values(folder.load_config(), folder.config) if asked.resume else {}
+    recipe = choose_length(make_recipe(merge(saved, values), asked.config), given=values)
     # What can be refused without torch and the images is refused before they are loaded.
     check_ranges(recipe)
-    if not of_the_run.resume:
-        folder.refuse_used(of_the_run.overwrite)
-    if of_the_run.dry_run:
-        _show_plan(merge(saved, values), of_the_run.config, recipe.minutes)
-        return Run(out, 0, finished=False, dry_run=True)
+    if not asked.resume:
+        folder.refuse_used(asked.overwrite)
+    if asked.dry_run:
+        _show_plan(merge(saved, values), asked.config, recipe.minutes)
+        return Run(folder.path, 0, finished=False, dry_run=True)
 
     from flexpredict.pretraining import run
 
-    outcome = run(recipe, out, resume=of_the_run.resume, overwrite=of_the_run.overwrite)
+    outcome = run(recipe, folder.path, resume=asked.resume, overwrite=asked.overwrite)
     if outcome.signal == signal.SIGINT:
         raise KeyboardInterrupt(f"pretrain stopped at step {outcome.steps}; everything is saved.")
-    return Run(out, outcome.steps, outcome.finished)
+    return Run(folder.path, outcome.steps, outcome.finished)
 
 
 def _show_plan(values: dict[str, Any], config: str | Path | None, minutes: float | None) -> None:
