@@ -19,7 +19,7 @@ from flexpredict.evaluation.online_probe import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.reports import refresh_report, write_report
-from flexpredict.runs.checkpoint import last_checkpoint, read_state
+from flexpredict.runs.checkpoint import last_checkpoint, last_step
 from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
@@ -79,7 +79,7 @@ def run(
                 console.print("Stopped while a step was measured; nothing was started.", highlight=False)
                 return Outcome(0, finished=False)
             plan = fitted.plan
-        step = 0 if checkpoint is None else read_state(checkpoint)["step"]
+        step = last_step(folder.checkpoints) if resume else 0
         before = float(folder.load_config()["epochs"]) if resume else plan.recipe.epochs
         on_first_rank(fabric, lambda: _prepare(claim, plan, source, fabric, step if resume else None))
         _announce(console, plan, fabric, model, folder, notes, _history(claim, step if resume else None))
@@ -178,7 +178,7 @@ def _history(claim: Claim, resumed_step: int | None) -> str:
         return f" (the run that was there is now {claim.aside})"
     if resumed_step is None:
         return ""
-    return f" (resumed at step {resumed_step:,})" if resumed_step else " (begun anew: it had no checkpoint yet)"
+    return " (resumed)" if resumed_step else " (begun anew: it had no checkpoint yet)"
 
 
 def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) -> Any:

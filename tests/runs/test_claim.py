@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_in_words(
 
     opened = os.open
     monkeypatch.setattr("flexpredict.runs.claim.os.open", read_only)
-    with pytest.raises(UserError, match=r"cannot be written to: Read-only file system\. Name another"):
+    with pytest.raises(UserError, match=r"cannot be made or written to: Read-only file system\. Name another"):
         pretrain(out=finished, resume=True)
-    with pytest.raises(UserError, match="cannot be written to"):
+    with pytest.raises(UserError, match="cannot be made or written to"):
         pretrain("scenes:8,size=32", "/proc/run", **SHORT)

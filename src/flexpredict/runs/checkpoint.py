@@ -161,6 +161,14 @@ def last_checkpoint(folder: Path) -> Path | None:
     return next(_newest_first(folder), None)
 
 
+def last_step(folder: Path) -> int:
+    """Of the newest checkpoint below a run's checkpoints folder; 0 if there is none."""
+    path = last_checkpoint(folder)
+    if path is None:
+        return 0
+    return _step_of(path) if _step_of(path) >= 0 else int(read_state(path)["step"])
+
+
 def _newest_first(folder: Path) -> Iterator[Path]:
     link = folder / "last"
     # The link is lost when a folder is copied by tools that do not know links, and others put a copy in its place.

@@ -82,7 +82,7 @@ class Claim:
             self._lock = os.open(self.folder.mark, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise UserError(
-                f"The folder out={path} cannot be written to: {error.strerror}. Name another one, or mend that."
+                f"The folder out={path} cannot be made or written to: {error.strerror}. Name another one."
             ) from error
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
