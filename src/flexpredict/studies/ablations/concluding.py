@@ -114,7 +114,7 @@ def _notes(agenda: Agenda, study: Study) -> str:
 def write_chapter(folder: Path, title: str, tables: str, notes: str, environment: dict[str, Any]) -> None:
     """README.md beside the figure and the CSV files. What someone wrote under "Finding" is kept.
 
-    environment: of a run, see `RunFolder.save_environment`.
+    environment: of a run, see `RunFolder.record_start`.
     """
     path = folder / "README.md"
     finding = _finding(path.read_text(encoding="utf-8")) if path.is_file() else _UNWRITTEN
