@@ -38,7 +38,7 @@ from flexpredict.settings.probing import Probing
 from flexpredict.settings.recipe import PredictorSize, Recipe
 from flexpredict.settings.targets import Targets
 from flexpredict.studies.analyses.opening import open_model
-from flexpredict.studies.analyses.output import COLORS, GRAY, drawing
+from flexpredict.studies.figures import COLORS, GRAY, drawing
 from flexpredict.training.engine import launch
 from flexpredict.training.plan import default_precision, make_plan
 from flexpredict.training.recipe_parser import make_recipe

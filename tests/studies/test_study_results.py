@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from flexpredict.studies.ablations.concluding import write_chapter
-from flexpredict.studies.ablations.figures import draw
 from flexpredict.studies.ablations.study import Arm, Study
 from flexpredict.studies.ablations.summary import Estimate, as_csv, as_markdown, summarize, tables
+from flexpredict.studies.figures import draw
 
 ENVIRONMENT = {"device": "cpu, 1 threads", "cores": 2, "threads": 1, "versions": {"torch": "2.9"}}
 

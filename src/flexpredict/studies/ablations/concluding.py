@@ -14,9 +14,10 @@ from rich.table import Table
 
 from flexpredict.files import write_text_atomically
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.studies.ablations import figures
+from flexpredict.studies import figures
 from flexpredict.studies.ablations.measuring import norms
-from flexpredict.studies.ablations.planning import Ablation, Agenda, Work
+from flexpredict.studies.ablations.planning import Ablation, Agenda
+from flexpredict.studies.ablations.runs import StudyRun
 from flexpredict.studies.ablations.study import Study
 from flexpredict.studies.ablations.summary import Row, as_csv, as_markdown, seeds_as_csv, summarize, tables
 from flexpredict.training.plan import plain_values
@@ -28,7 +29,7 @@ _INDEX = re.compile(r"(<!-- chapters -->\n).*?(<!-- end of chapters -->)", re.DO
 
 def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) -> None:
     """Print and write the results of a study, all of whose runs are done."""
-    found = {arm.name: [_numbers(study, work) for work in agenda.of(study, arm.name)] for arm in study.arms}
+    found = {arm: [_numbers(study, run) for run in runs] for arm, runs in agenda.of(study).items()}
     rows, notes = summarize(study, found), _notes(agenda, study)
     shown = tables(study, rows)
     console.print(f"{study.name}: {study.title}", highlight=False)
@@ -42,14 +43,14 @@ def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) ->
     if asked.chapter is not None:
         chapter = Path(asked.chapter, *([study.name] if len(agenda.studies) > 1 else []))
         _write(chapter, study, rows, agenda, asked)
-        environment = RunFolder(agenda.of(study, study.arms[0].name)[0].run.folder).environment
+        environment = RunFolder(next(iter(agenda.of(study).values()))[0].folder).environment
         write_chapter(chapter, study.title, markdown, notes, json.loads(environment.read_text(encoding="utf-8")))
         written.append(str(chapter))
     console.print(f"{notes}\nWritten: {', '.join(written)}", highlight=False, markup=False)
 
 
-def _numbers(study: Study, work: Work) -> dict[str, float]:
-    numbers = work.numbers() if study.probes else norms(work.run.folder)
+def _numbers(study: Study, run: StudyRun) -> dict[str, float]:
+    numbers = run.numbers() if study.probes else norms(run.folder)
     assert numbers is not None, "every run is measured before"
     return numbers
 
@@ -72,7 +73,7 @@ def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: A
         "study": study.name,
         "seeds": seeds,
         "train": agenda.train.name,
-        agenda.role: agenda.test_data,
+        agenda.role: None if agenda.test is None else agenda.test.data,
         "measuring": dataclasses.asdict(asked.measuring),
         "base": plain_values(dataclasses.asdict(asked.base)),
         "arms": [
@@ -92,8 +93,9 @@ def _notes(agenda: Agenda, study: Study) -> str:
         said.append("Each `where` has its own scenes to train on and to test on.")
     elif study.probes and agenda.test is not None:
         held_out = " (held out before pre-training)" if agenda.role == "validation" else ""
+        test = agenda.test.source
         said.append(
-            f"Measured on {len(agenda.test):,} {agenda.role} images: {agenda.test.name}{held_out}. Probes are fitted "
+            f"Measured on {len(test):,} {agenda.role} images: {test.name}{held_out}. Probes are fitted "
             f"on labels of the {len(agenda.train):,} training images."
         )
     if study.probes:

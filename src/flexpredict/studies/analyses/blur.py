@@ -26,7 +26,8 @@ from flexpredict.studies.analyses.covariance import (
     spectrum,
 )
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import COLORS, GRAY, Analysis, drawing, prepare, write_json
+from flexpredict.studies.analyses.output import Analysis, prepare, write_json
+from flexpredict.studies.figures import COLORS, GRAY, drawing
 
 # Runs without noise have an A all the same. It is shown at the level that the paper's ViT-B starts with.
 _RATIO_WITHOUT_NOISE = 0.2

@@ -14,7 +14,8 @@ from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies.analyses.opening import run_config
-from flexpredict.studies.analyses.output import COLORS, Analysis, drawing, prepare, write_csv
+from flexpredict.studies.analyses.output import Analysis, prepare, write_csv
+from flexpredict.studies.figures import COLORS, drawing
 
 _NORMS = {"A_norm": "‖A‖", "mask_token_norm": "‖m̃‖"}
 _IN_THE_PAPER = {"A_norm": "falls", "mask_token_norm": "rises"}

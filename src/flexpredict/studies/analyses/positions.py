@@ -17,8 +17,9 @@ from flexpredict.model.positions import noise_to_signal
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.sizes import Grid
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
+from flexpredict.studies.analyses.output import Analysis, prepare, write_arrays
 from flexpredict.studies.analyses.places import in_words, place
+from flexpredict.studies.figures import drawing
 
 _DRAWS_AT_ONCE = 256
 

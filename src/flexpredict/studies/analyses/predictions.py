@@ -24,9 +24,10 @@ from flexpredict.randomness import stream_key
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.sizes import Grid
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
+from flexpredict.studies.analyses.output import Analysis, prepare, write_arrays
 from flexpredict.studies.analyses.places import in_words, place
 from flexpredict.studies.analyses.positions import neighborhood
+from flexpredict.studies.figures import drawing
 
 _SEEDS_TRIED = 200  # for a mask that hides an asked-for patch
 _SCENES = 100

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.randomness import normal, stream_key, uniform
-from flexpredict.studies.analyses.output import COLORS, GRAY, Analysis, drawing, prepare, write_csv
+from flexpredict.studies.analyses.output import Analysis, prepare, write_csv
+from flexpredict.studies.figures import COLORS, GRAY, drawing
 
 Function = Callable[[Tensor], Tensor]
 

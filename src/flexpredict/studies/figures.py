@@ -1,21 +1,41 @@
-"""Figures of the studies: a panel for each quantity, and the paper's numbers beside ours where it gives them."""
+"""Figures in one style; those of studies have a panel for each quantity, and the paper's numbers beside ours."""
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from flexpredict.files import write_atomically
 from flexpredict.studies.ablations.measuring import LOCATION, NORMS
 from flexpredict.studies.ablations.study import Study
 from flexpredict.studies.ablations.summary import Estimate, Row, digits_of
-from flexpredict.studies.analyses.output import COLORS, GRAY, drawing
+
+# Okabe and Ito's colors, which the color-blind can tell apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GRAY = "#777777"
+_STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "lines.linewidth": 1.8,
+    "image.interpolation": "nearest",
+}
 
 _OURS, _OTHER = COLORS[0], COLORS[1]
 _PANELS_A_ROW = 4
+_LEVEL = "noise level ‖A n‖ / ‖ψ‖"
 _UNITS = {
     "location share": "of the variance (%)",
     "place R²": "R²",
@@ -24,6 +44,20 @@ _UNITS = {
 }
 
 Panel = Callable[[Axes], None]
+
+
+@contextmanager
+def drawing(path: Path, width: float, height: float, dpi: int = 100) -> Iterator[Figure]:
+    """A figure of so many inches, written to `path` when it is done. No window is needed."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+
+        def write(temporary: Path) -> None:
+            # Without the version of the library in it, the same figure is the same file.
+            figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
+
+        write_atomically(path, write)
 
 
 def draw(study: Study, rows: list[Row], seeds: int, path: Path) -> None:
@@ -82,7 +116,7 @@ def _curve(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
         )
     axes.axhline(rows[0].numbers[name].mean, color=GRAY, linestyle=":", label=rows[0].arm.name)
     axes.set_title(name)
-    axes.set_xlabel(study.axis)
+    axes.set_xlabel(_LEVEL)
     axes.set_ylabel(_UNITS.get(name, "accuracy (%)"))
     axes.legend(fontsize=8)
 
@@ -106,7 +140,7 @@ def _surface(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
     axes.figure.colorbar(image, ax=axes)
     axes.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
     axes.set_yticks(range(len(series)), series)
-    axes.set_xlabel(study.axis)
+    axes.set_xlabel(_LEVEL)
     axes.set_title(f"{name}: difference to sin-cos")
 
 
