@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from flexpredict.demo.tasks import ROWS
 from rich.console import Console
 from scipy import stats
 
-from flexpredict.demo.table import MEASURES, Comparison, print_comparison
+from flexpredict.demo.table import MEASURES, ROWS, Comparison, print_comparison
 
 
 def comparison(seeds: int, spread: float = 1.0) -> Comparison:
