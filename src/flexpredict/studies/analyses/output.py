@@ -54,22 +54,20 @@ class Analysis(SimpleResult):
         return {**files, "lines": list(self.lines), "table": [dict(row) for row in self.rows]}
 
 
-def prepare(out: Path) -> Path:
-    """The folder for the files."""
+def places_for(out: Path, name: str, suffix: str) -> tuple[Path, Path]:
+    """Where the picture and its data go: NAME.png and NAME.SUFFIX in the folder `out`, which is made."""
     if out.exists() and not out.is_dir():
         raise UserError(f"out={out} is a file. Name a folder.")
     out.mkdir(parents=True, exist_ok=True)
-    return out
+    return out / f"{name}.png", out / f"{name}.{suffix}"
 
 
-def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> None:
+def write_arrays(path: Path, **arrays: ArrayLike) -> None:
     """An .npz file."""
-
-    values: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, **values)
+            np.savez_compressed(file, **{name: np.asarray(array) for name, array in arrays.items()})
 
     write_atomically(path, write)
 
