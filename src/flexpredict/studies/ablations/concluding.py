@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) ->
     written = [str(folder)]
     if asked.chapter is not None:
         chapter = Path(asked.chapter, *([study.name] if len(agenda.studies) > 1 else []))
-        _write(chapter, study, rows, agenda, asked)
+        chapter.mkdir(parents=True, exist_ok=True)
+        for name in ("table.csv", "seeds.csv", "results.json", "figure.png"):
+            shutil.copyfile(folder / name, chapter / name)
         environment = RunFolder(next(iter(agenda.of(study).values()))[0].folder).environment
         body = f"{markdown}\n![{study.title}](figure.png)\n\n{_FILES}"
         facts = json.loads(environment.read_text(encoding="utf-8"))

@@ -22,21 +22,23 @@ _GRIDS = (8, 4, 6, 12, 16)  # patches along a side
 _AS_GIVEN = Arm("as given", {})
 
 
+def _varied(section: str, arms: dict[str, dict[str, Any]]) -> tuple[Arm, ...]:
+    """Arms that change a section of the recipe."""
+    return tuple(Arm(name, {section: changes}) for name, changes in arms.items())
+
+
 def _targets(asked: Asked) -> Study:
+    arms = {
+        "layer norm (published)": {},
+        "standardized by feature": {"standardize": "feature"},
+        "standardized by position": {"standardize": "position"},
+        "mean of half the layers": {"layers": max(1, _facts(asked).depth // 2)},
+        "tanh": {"norm": "tanh"},
+        "no norm": {"norm": "none"},
+    }
     published = {"norm": "layer", "standardize": "none", "layers": 1}
-
-    def arm(name: str, **changes: Any) -> Arm:
-        return Arm(name, {"targets": {**published, **changes}})
-
-    arms = (
-        arm("layer norm (published)"),
-        arm("standardized by feature", standardize="feature"),
-        arm("standardized by position", standardize="position"),
-        arm("mean of half the layers", layers=max(1, _facts(asked).depth // 2)),
-        arm("tanh", norm="tanh"),
-        arm("no norm", norm="none"),
-    )
-    return Study("targets", "Which features should be predicted?", arms)
+    changed = {name: {**published, **changes} for name, changes in arms.items()}
+    return Study("targets", "Which features should be predicted?", _varied("targets", changed))
 
 
 def _noise(asked: Asked) -> Study:
@@ -51,60 +53,46 @@ def _noise(asked: Asked) -> Study:
 
 def _ema(asked: Asked) -> Study:
     momenta = asked.settings.levels or _EMA
-
-    def arm(name: str, start: float, end: float) -> Arm:
-        return Arm(name, {"optimizer": {"ema_momentum": start, "final_ema_momentum": end}})
-
-    rising = [arm(f"{start:g} to 1", start, 1.0) for start in momenta]
-    held = [arm(f"{start:g} held", start, start) for start in momenta]
-    return Study("ema", "How fast should the target encoder follow?", (*rising, *held))
+    ends = {f"{start:g} to 1": (start, 1.0) for start in momenta} | {
+        f"{held:g} held": (held, held) for held in momenta
+    }
+    arms = {name: {"ema_momentum": start, "final_ema_momentum": end} for name, (start, end) in ends.items()}
+    return Study("ema", "How fast should the target encoder follow?", _varied("optimizer", arms))
 
 
 def _lr(asked: Asked) -> Study:
     rates = asked.settings.levels
-    arms = [Arm(f"AdamW {lr:g}", {"optimizer": {"lr": lr}}) for lr in rates or _LR]
-    if asked.recipe.optimizer.kind == "muon":
-        arms += [Arm(f"Muon {lr:g}", {"optimizer": {"muon_lr": lr}}) for lr in (() if rates else _MUON_LR)]
-    return Study("lr", "Which learning rate?", tuple(arms))
+    arms = {f"AdamW {lr:g}": {"lr": lr} for lr in rates or _LR}
+    if asked.recipe.optimizer.kind == "muon" and not rates:
+        arms |= {f"Muon {lr:g}": {"muon_lr": lr} for lr in _MUON_LR}
+    return Study("lr", "Which learning rate?", _varied("optimizer", arms))
 
 
 def _optimizer(asked: Asked) -> Study:
-    def arm(name: str, **changes: Any) -> Arm:
-        return Arm(name, {"optimizer": changes})
-
-    def decay(start: float, end: float) -> Arm:
-        return arm(f"weight decay {start:g} to {end:g}", weight_decay=start, final_weight_decay=end)
-
-    arms = (
-        _AS_GIVEN,
-        arm("AdamW", kind="adamw"),
-        *(arm(f"Muon {lr:g}", kind="muon", muon_lr=lr) for lr in _MUON_LR),
-        arm("beta2 0.95", betas=(0.9, 0.95)),
-        arm("beta2 0.999", betas=(0.9, 0.999)),
-        *(decay(*ends) for ends in ((0.0, 0.0), (0.05, 0.05), (0.04, 0.1), (0.04, 0.4))),
-        arm("no clipping", clip_grad=None),
-        arm("gradient clipped at 1", clip_grad=1.0),
-    )
-    return Study("optimizer", "Which optimizer?", arms)
+    arms: dict[str, dict[str, Any]] = {"AdamW": {"kind": "adamw"}}
+    arms |= {f"Muon {lr:g}": {"kind": "muon", "muon_lr": lr} for lr in _MUON_LR}
+    arms |= {f"beta2 {beta:g}": {"betas": (0.9, beta)} for beta in (0.95, 0.999)}
+    arms |= {
+        f"weight decay {start:g} to {end:g}": {"weight_decay": start, "final_weight_decay": end}
+        for start, end in ((0.0, 0.0), (0.05, 0.05), (0.04, 0.1), (0.04, 0.4))
+    }
+    arms |= {"no clipping": {"clip_grad": None}, "gradient clipped at 1": {"clip_grad": 1.0}}
+    return Study("optimizer", "Which optimizer?", (_AS_GIVEN, *_varied("optimizer", arms)))
 
 
 def _masks(asked: Asked) -> Study:
-    def arm(name: str, **changes: Any) -> Arm:
-        return Arm(name, {"masking": changes})
-
-    arms = (
-        _AS_GIVEN,
-        *(arm(f"{count} targets", targets=count) for count in (1, 2, 4, 6)),
-        arm("small targets", target_scale=(0.05, 0.1)),
-        arm("8 small targets", targets=8, target_scale=(0.05, 0.1)),
-        arm("targets of 0.15 to 0.2", target_scale=(0.15, 0.2)),
-        arm("large targets", target_scale=(0.2, 0.3)),
-        arm("square targets", target_aspect=(1.0, 1.0)),
-        arm("aspect 0.75 to 1.5", target_aspect=(0.75, 1.5)),
-        arm("aspect 0.33 to 3", target_aspect=(0.33, 3.0)),
-        *(arm(f"{count} context{'s' * (count > 1)} an image", contexts_per_image=count) for count in (1, 2, 4)),
-    )
-    return Study("masks", "Which masks?", arms)
+    arms: dict[str, dict[str, Any]] = {f"{count} targets": {"targets": count} for count in (1, 2, 4, 6)}
+    arms |= {
+        "small targets": {"target_scale": (0.05, 0.1)},
+        "8 small targets": {"targets": 8, "target_scale": (0.05, 0.1)},
+        "targets of 0.15 to 0.2": {"target_scale": (0.15, 0.2)},
+        "large targets": {"target_scale": (0.2, 0.3)},
+        "square targets": {"target_aspect": (1.0, 1.0)},
+        "aspect 0.75 to 1.5": {"target_aspect": (0.75, 1.5)},
+        "aspect 0.33 to 3": {"target_aspect": (0.33, 3.0)},
+    }
+    arms |= {f"{count} context{'s' * (count > 1)} an image": {"contexts_per_image": count} for count in (1, 2, 4)}
+    return Study("masks", "Which masks?", (_AS_GIVEN, *_varied("masking", arms)))
 
 
 def _predictor(asked: Asked) -> Study:
