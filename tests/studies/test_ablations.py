@@ -40,7 +40,7 @@ def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[st
     out = tmp_path / "table6"
     lines = (out / "table.md").read_text().splitlines()
     assert lines[2].startswith(
-        "| arm | linear, 50 % labels | diff. | linear, 100 % labels | diff. | 20-NN | diff. | paper"
+        "| arm | linear, 50 % labels | diff. | linear, 100 % labels | diff. | 20-NN | diff. | count | diff."
     )
     assert [line.split(" | ")[0] for line in lines[4:7]] == ["| sin-cos", "| learned", "| StoP"]
     assert "54.3" in lines[4] and "+3.5" in lines[6]

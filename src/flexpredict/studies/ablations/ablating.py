@@ -1,6 +1,7 @@
 """`flexpredict ablate`: plan the runs of a study, carry them out, measure them, and write tables and figures."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import torch
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
+from flexpredict.showing import say
 from flexpredict.studies.ablations.concluding import conclude
 from flexpredict.studies.ablations.costs import find_costs, in_words
 from flexpredict.studies.ablations.planning import Ablation, Agenda, make_agenda
@@ -28,15 +30,15 @@ def ablate(asked: Ablation, console: Console | None = None) -> bool:
     tasks = [task_of([run], asked.folder / "logs", asked.nice) for run in pending]
     with stop_on_signal() as stop:
         if pending and not _estimate(console, pending, tasks[0], at_a_time, stop):
-            console.print("Stopped; nothing was started.", highlight=False)
+            say(console, "Stopped; nothing was started.")
             return False
         if asked.dry_run:
-            console.print("A dry run: nothing was started.", highlight=False)
+            say(console, "A dry run: nothing was started.")
             return False
         if pending:
-            console.print(f"Logs of the runs: {asked.folder / 'logs'}", highlight=False, markup=False)
+            say(console, f"Logs of the runs: {asked.folder / 'logs'}")
         if not carry_out_runs(console, pending, tasks, at_a_time, stop):
-            console.print("Stopped; what is done is kept. The same command goes on.", highlight=False)
+            say(console, "Stopped; what is done is kept. The same command goes on.")
             return False
     for study in agenda.studies:
         conclude(console, asked, agenda, study)
@@ -59,15 +61,17 @@ def carry_out_runs(
             note = f"measuring {', '.join(measuring)}" if measuring else "training"
             counting.add(max(0, sum(reached.values()) - counting.done), note)
 
-        for task, finished in carry_out(tasks, at_a_time, stop, look):
-            if not finished:
-                return False
-            ended += 1
-            for run in (by_folder[one.folder] for one in task.runs):
-                reached[str(run.folder)] = run.steps
-                console.print(f"done: {run.name}", highlight=False, markup=False)
-                for warning in run.warnings():
-                    console.print(f"Warning: {run.name}: {warning}", highlight=False, markup=False)
+        # Closed even if an interruption is raised here, and not where it waits: then all processes end.
+        with closing(carry_out(tasks, at_a_time, stop, look)) as carried_out:
+            for task, finished in carried_out:
+                if not finished:
+                    return False
+                ended += 1
+                for run in (by_folder[one.folder] for one in task.runs):
+                    reached[str(run.folder)] = run.steps
+                    say(console, f"done: {run.name}")
+                    for warning in run.warnings():
+                        say(console, f"Warning: {run.name}: {warning}")
     return ended == len(tasks)
 
 
@@ -92,6 +96,5 @@ def _estimate(console: Console, pending: list[StudyRun], task: Task, at_a_time: 
         costs = find_costs(pending, task, stop)
     if costs is None:
         return False
-    words = in_words(pending, costs, at_a_time)
-    console.print(f"{len(pending)} runs to do: {words}", highlight=False)
+    say(console, f"{len(pending)} runs to do: {in_words(pending, costs, at_a_time)}")
     return True

@@ -89,8 +89,8 @@ def measure(
             if task not in numbers:
                 # The images are the same, so their features are there already.
                 labeled = _labeled(train, task), _labeled(test, task)
-                once = Probing(labels=[1.0], neighbors=0)
-                (numbers[task],) = run_probe(encoder, *labeled, Extraction(), once, fabric=fabric).numbers.values()
+                probed = run_probe(encoder, *labeled, Extraction(), Probing(labels=[1.0], neighbors=0), fabric=fabric)
+                numbers[task] = probed.numbers["linear, 100 % labels"]
         if not located:
             space = Workspace(encoder, fabric, quiet)
             found = measure_location(space, train, test, Extraction(), shifts=1, images=how.images)

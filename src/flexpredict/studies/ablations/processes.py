@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -76,7 +76,7 @@ class Task:
 
 def carry_out(
     tasks: Sequence[Task], at_a_time: int, stop: Stop, look: Callable[[list[Task]], None] = lambda going: None
-) -> Iterator[tuple[Task, bool]]:
+) -> Generator[tuple[Task, bool], None, None]:
     """Each task as it ends, and whether it ran to its end (it does not when someone stops it).
 
     None is begun after one was stopped or failed, or after `stop` is requested; those that go on are asked to leave.
