@@ -19,7 +19,7 @@ _ENGINE = (
     *("accelerator", "devices", "num_nodes", "strategy", "precision"),
     *("checkpoint_activations", "compile", "workers"),
 )
-_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers")
+_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers")
 
 COMMANDS = {
     "inspect": Command(
@@ -80,6 +80,12 @@ COMMANDS = {
             "flexpredict report runs/sincos runs/stop --out compared.html",
             "flexpredict report dinov2.pth --images FOLDER",
         ),
+    ),
+    "serve": Command(
+        "serve",
+        "all runs of a folder in a browser",
+        ("flexpredict serve runs", "flexpredict serve runs --port 9000"),
+        unnamed=("folder",),
     ),
     "probe": Command(
         "probe",
