@@ -33,16 +33,16 @@ class Chapter:
     folder: Path
     results: dict[str, Any]
 
-    def values(self, measure: str, chosen: Callable[[dict[str, Any]], bool]) -> Values:
-        """The mean over the arms that are chosen, for each seed. KeyError where there are none."""
-        arms = [arm["numbers"][measure] for arm in self.results["arms"] if chosen(arm)]
+    def mean(self, measure: str, **wanted: Any) -> Values:
+        """Of the arms with these fields, for each seed. KeyError where there are none, or none was so measured."""
+        arms = [arm for arm in self.results["arms"] if all(arm[name] == value for name, value in wanted.items())]
         if not arms:
-            raise KeyError("no such arm")
-        mean: Values = np.mean(arms, axis=0)
+            raise KeyError(f"no arm with {wanted}")
+        mean: Values = np.mean([arm["numbers"][measure] for arm in arms], axis=0)
         return mean
 
-    def arm(self, measure: str, name: str) -> Values:
-        return self.values(measure, lambda arm: arm["name"] == name)
+    def all_of(self, field: str) -> list[Any]:
+        return sorted({arm[field] for arm in self.results["arms"]})
 
     def accuracy(self) -> str:
         """The name of the number that claims of accuracy are about."""
@@ -85,36 +85,27 @@ class Claim:
         return "confirmed" if low > 0 else "refuted" if high < 0 else "undecided"
 
 
-def _less(one: str, other: str) -> Callable[[Chapter, str], Values]:
-    return lambda chapter, measure: chapter.arm(measure, one) - chapter.arm(measure, other)
-
-
-def _series(chapter: Chapter, measure: str) -> Values:
-    learned, fixed = (
-        chapter.values(measure, lambda arm, series=series: arm["series"] == series)  # type: ignore[misc]
-        for series in ("learned covariance", "fixed covariance")
-    )
-    return learned - fixed
+def _less(one: str, other: str, field: str = "name") -> Callable[[Chapter, str], Values]:
+    return lambda chapter, measure: chapter.mean(measure, **{field: one}) - chapter.mean(measure, **{field: other})
 
 
 def _most_noise(chapter: Chapter, measure: str) -> Values:
-    most = max(arm["level"] for arm in chapter.results["arms"])
-    return chapter.values(measure, lambda arm: arm["level"] == most) - chapter.arm(measure, "no noise")
+    return chapter.mean(measure, level=chapter.all_of("level")[-1]) - chapter.mean(measure, level=0.0)
 
 
 def _freedom(chapter: Chapter, measure: str) -> Values:
     """The gain at the most freedom less that at the least, each the mean over noise levels."""
-    freedoms = sorted(
-        {arm["series"] for arm in chapter.results["arms"]}, key=lambda name: float(name.partition("=")[2])
-    )
 
     def gain(series: str) -> Values:
-        noisy = chapter.values(measure, lambda arm: arm["series"] == series and arm["level"] > 0)
-        return noisy - chapter.values(measure, lambda arm: arm["series"] == series and arm["level"] == 0)
+        noisy = [chapter.mean(measure, series=series, level=level) for level in chapter.all_of("level") if level]
+        mean: Values = np.mean(noisy, axis=0) - chapter.mean(measure, series=series, level=0.0)
+        return mean
 
+    freedoms = sorted(chapter.all_of("series"), key=lambda series: float(series.removeprefix("where=")))
     return gain(freedoms[-1]) - gain(freedoms[0])
 
 
+_COVARIANCE = _less("learned covariance", "fixed covariance", "series")
 CLAIMS = (
     Claim("Stochastic positions are better than sin-cos (+3.5)", "table6", _less("StoP", "sin-cos")),
     Claim("… and better than learned positions (+3.4)", "table6", _less("StoP", "learned")),
@@ -127,7 +118,7 @@ CLAIMS = (
         "Targets of half the resolution are no gain (-0.2)", "table8", _less("half, max-pooled", "full resolution"), 0
     ),
     Claim("… and StoP is better than these (+3.7)", "table8", _less("StoP", "half, max-pooled")),
-    Claim("A learned covariance is better than a fixed one (mean over levels)", "fig3", _series),
+    Claim("A learned covariance is better than a fixed one (mean over levels)", "fig3", _COVARIANCE),
     Claim("Noise makes ‖A‖ smaller (most noise less none)", "fig4", _most_noise, -1, "‖A‖"),
     Claim("… and ‖m̃‖ larger", "fig4", _most_noise, 1, "‖m̃‖"),
     Claim("It is more than regularization: StoP is better than L1 on A (+2.0)", "l1", _less("StoP", "L1 on A")),
