@@ -36,7 +36,7 @@ def test_the_demo_prints_a_table_and_saves_it_with_all_that_it_depends_on(finish
         assert word in printed
     saved = read(finished_demo / "results.json")
     assert saved["percent"].keys() == {"raw pixels", "untrained", "sin-cos", "StoP"}
-    assert saved["seeds"] == [0] and saved["steps"] == STEPS and saved["protocol"]["train"] == 800
+    assert saved["seeds"] == [0] and saved["steps"] == STEPS and saved["protocol"]["train"] == 1200
     assert saved["recipe"]["batch_size"] == 8 and saved["software"]["torch"]
     for arm in ("sin-cos", "StoP"):
         run = finished_demo / "runs" / f"{arm}-seed=0"
