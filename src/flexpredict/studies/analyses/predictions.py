@@ -222,12 +222,12 @@ def _draw(
     with drawing(path, 2.5 * panels, 3.1 * image.shape[0] / image.shape[1] + 0.2) as figure:
         axes = figure.subplots(1, panels)
         for axis, picture, title in zip(axes, (image, masked), ("image", "context, patch in white"), strict=False):
-            axis.imshow(picture)
+            axis.imshow(picture.numpy())
             axis.set_title(title)
         for axis, opened, shares in zip(axes[2:], models, heat, strict=True):
-            axis.imshow(image.float().mean(dim=2), cmap="gray", extent=extent, vmin=0, vmax=255)
+            axis.imshow(image.float().mean(dim=2).numpy(), cmap="gray", extent=extent, vmin=0, vmax=255)
             # Each on a scale of its own: at temperature 1 the shares differ by a factor of two or so.
-            shown = axis.imshow(100 * shares.view(rows, columns), cmap="inferno", alpha=0.75, extent=extent)
+            shown = axis.imshow(100 * shares.view(rows, columns).numpy(), cmap="inferno", alpha=0.75, extent=extent)
             axis.add_patch(Rectangle((left, top), width, height, fill=False, color="white", linewidth=2.5))
             axis.set_title(opened.label)
             figure.colorbar(shown, ax=axis, location="bottom", shrink=0.9, label="share of the softmax (%)")

@@ -159,16 +159,17 @@ def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
 
 def _draw(path: Path, courses: Sequence[Course], seed: int) -> None:
     r = torch.linspace(-3.6, 3.6, 721, dtype=torch.float64)
+    x = r.numpy()
     with drawing(path, 12.6, 4.3) as figure:
         *axes, errors = figure.subplots(1, 3)
         for axis, one, color in zip(axes, courses, COLORS, strict=False):
-            best = best_predictor(clean, one.prior.density, NOISE, r)
-            learned = learned_predictor(one.prior, SAMPLES[-1], seed)(r)
-            axis.plot(r, clean(r), color=GRAY, linewidth=0.9, label="clean f(r)")
-            axis.plot(r, best, color="black", linewidth=3.2, label="best predictor E[Y | R = r]")
-            axis.plot(r, gaussian_blur(clean, NOISE, r), "--", color=COLORS[1], label="Gaussian blur of f")
+            best = best_predictor(clean, one.prior.density, NOISE, r).numpy()
+            blurred, learned = gaussian_blur(clean, NOISE, r), learned_predictor(one.prior, SAMPLES[-1], seed)(r)
+            axis.plot(x, clean(r).numpy(), color=GRAY, linewidth=0.9, label="clean f(r)")
+            axis.plot(x, best, color="black", linewidth=3.2, label="best predictor E[Y | R = r]")
+            axis.plot(x, blurred.numpy(), "--", color=COLORS[1], label="Gaussian blur of f")
             label = f"learned from {SAMPLES[-1]:,} samples"
-            axis.plot(r, learned, ":", color=COLORS[5], linewidth=2.2, label=label)
+            axis.plot(x, learned.numpy(), ":", color=COLORS[5], linewidth=2.2, label=label)
             title = f"{one.prior.name}, noise s = {NOISE}"
             axis.set(xlabel="noisy place r (units of x)", ylim=(-2.0, 2.9), title=title)
             means, halves = zip(*one.learned, strict=True)
