@@ -12,6 +12,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from flexpredict.files import write_atomically
 from flexpredict.studies.ablations.measuring import LOCATION, NORMS
@@ -60,6 +61,16 @@ def drawing(path: Path, width: float, height: float, dpi: int = 100) -> Iterator
             figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
         write_atomically(path, write)
+
+
+def plain_ticks(scaled: Any) -> None:
+    """Few plain numbers on a logarithmic axis, where matplotlib would write as many powers as overlap."""
+    low, high = scaled.get_view_interval()
+    decades = math.log10(high / low)
+    steps = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
+    scaled.set_major_locator(LogLocator(subs=steps, numticks=8))
+    scaled.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scaled.set_minor_formatter(NullFormatter())
 
 
 def draw(study: Study, rows: list[Row], seeds: int, path: Path) -> None:

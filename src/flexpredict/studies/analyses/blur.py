@@ -27,7 +27,7 @@ from flexpredict.studies.analyses.covariance import (
 )
 from flexpredict.studies.analyses.opening import OpenedModel
 from flexpredict.studies.analyses.output import Analysis, places_for, write_json
-from flexpredict.studies.figures import COLORS, GRAY, drawing
+from flexpredict.studies.figures import COLORS, GRAY, drawing, plain_ticks
 
 # Runs without noise have an A all the same. It is shown at the level that the paper's ViT-B starts with.
 _RATIO_WITHOUT_NOISE = 0.2
@@ -151,6 +151,8 @@ def _draw(path: Path, runs: Sequence[NoiseOfRun]) -> None:
         lines = [line for axis in (shape, moved) for line in axis.get_legend_handles_labels()[0]]
         key.legend(handles=lines, loc="center left", fontsize=10)
         key.set_axis_off()
+        for scaled in (shape.xaxis, relative.xaxis, relative.yaxis, eigenvalues.yaxis, moved.xaxis):
+            plain_ticks(scaled)
 
 
 def _draw_bands(shape: Any, relative: Any, runs: Sequence[NoiseOfRun]) -> None:

@@ -5,6 +5,7 @@ of n, and on average over many draws.
 """
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from flexpredict.studies.analyses.output import Analysis, places_for, write_arra
 from flexpredict.studies.figures import drawing
 
 _DRAWS_AT_ONCE = 256
+_TITLE_WIDTH = 16  # letters in a line over a map, so that titles do not meet
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +155,7 @@ def _draw(path: Path, columns: dict[str, Tensor], queries: Tensor, grid: Grid, t
                 # Black on white is seen on any color of the map.
                 for color, size in (("white", 7), ("black", 4)):
                     axis.plot(query % grid[1], query // grid[1], "s", color=color, markersize=size)
-                axis.set(xticks=[], yticks=[], title="" if row else name)
+                axis.set(xticks=[], yticks=[], title="" if row else textwrap.fill(name, _TITLE_WIDTH))
                 axis.set_ylabel("" if column else in_words(query, grid))
         figure.colorbar(shown, ax=axes, label="cosine similarity to each position", shrink=0.7)
         figure.suptitle(title, fontsize=11)
