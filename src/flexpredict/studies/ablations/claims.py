@@ -46,7 +46,7 @@ class Chapter:
 
     def accuracy(self) -> str:
         """The name of the number that claims of accuracy are about."""
-        return next(name for name in self.results["arms"][0]["numbers"] if name.startswith(_NUMBERS))
+        return next(str(name) for name in self.results["arms"][0]["numbers"] if name.startswith(_NUMBERS))
 
     def conditions(self) -> str:
         base, seeds = self.results["base"], len(self.results["seeds"])

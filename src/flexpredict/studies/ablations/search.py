@@ -28,7 +28,7 @@ def _varied(section: str, arms: dict[str, dict[str, Any]]) -> tuple[Arm, ...]:
 
 
 def _targets(asked: Asked) -> Study:
-    arms = {
+    arms: dict[str, dict[str, Any]] = {
         "layer norm (published)": {},
         "standardized by feature": {"standardize": "feature"},
         "standardized by position": {"standardize": "position"},

@@ -64,10 +64,11 @@ def places_for(out: Path, name: str, suffix: str) -> tuple[Path, Path]:
 
 def write_arrays(path: Path, **arrays: ArrayLike) -> None:
     """An .npz file."""
+    values: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, **{name: np.asarray(array) for name, array in arrays.items()})
+            np.savez_compressed(file, **values)
 
     write_atomically(path, write)
 
