@@ -94,6 +94,32 @@ def test_a_signal_to_the_parent_lets_its_children_save_and_leave(
     assert [(tmp_path / f"{slot}").read_text() for slot in (0, 1)] == ["saved", "saved"]
 
 
+_SAVES_AND_GOES_ON = """
+import signal, sys, time
+def save(number, frame):
+    open(sys.argv[1], "w").write("saved")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGTERM, save)
+open(sys.argv[1] + ".ready", "w").close()
+for _ in range(6000): time.sleep(0.1)
+"""
+
+
+def test_a_child_that_saves_and_then_goes_on_to_measure_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, stop = tmp_path / "child", Stop()
+    child = subprocess.Popen([sys.executable, "-S", "-c", _SAVES_AND_GOES_ON, str(path)])
+
+    def request(going: list[Task]) -> None:
+        stop.requested = Path(f"{path}.ready").exists()
+
+    monkeypatch.setattr(processes, "begin", lambda *given: child)
+    monkeypatch.setattr(processes, "_SECONDS_BETWEEN_SIGNALS", 0.3)
+    assert list(carry_out(tasks(tmp_path, 1), 1, stop, request)) == []
+    assert path.read_text() == "saved" and child.poll() == -signal.SIGTERM
+
+
 _CHILD = """
 import os, signal, sys, time
 from flexpredict.studies.ablations import processes
