@@ -16,11 +16,13 @@ from small_study import asked, base, recording, said
 
 from flexpredict import pretraining
 from flexpredict.commands import ablate_task
+from flexpredict.data.scenes.scenes import scene_answers
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.location import evaluate_location
-from flexpredict.studies.ablations import ablating
+from flexpredict.studies.ablations import ablating, measuring
 from flexpredict.studies.ablations.ablating import ablate
 from flexpredict.studies.ablations.planning import make_agenda
 from flexpredict.studies.ablations.processes import INTERRUPTED
@@ -114,6 +116,37 @@ def test_other_measures_of_the_same_runs_are_taken_without_training(tmp_path: Pa
     assert len(in_process) == 2
     assert list(rows_of(tmp_path / "lr" / "table.csv")[0])[5] == "linear, 50 % labels"
     assert weights == {path: path.read_bytes() for path in weights}
+
+
+@pytest.mark.usefixtures("quick_measures")
+def test_a_run_that_was_measured_before_scenes_had_tasks_gets_those_and_keeps_the_rest(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asked(tmp_path, "lr", seeds=1, levels=[1e-3, 2e-3])
+    assert ablate(request, console=recording())
+    kept = tmp_path / "runs" / "optimizer.lr=0.001-seed=0" / "measured.json"
+    whole = json.loads(kept.read_text())
+    assert [name for name in measuring.TASKS if name in whole["numbers"]] == ["count", "distance", "localization"]
+    old = {name: -1.0 for name in whole["numbers"] if name not in measuring.TASKS}
+    kept.write_text(json.dumps({**whole, "asked": {**whole["asked"], "scene_tasks": False}, "numbers": old}))
+    monkeypatch.setattr(measuring, "measure_location", lambda *given, **named: pytest.fail("it is known"))
+    in_process.clear()
+    assert ablate(request, console=recording())
+    assert in_process == ["optimizer.lr=0.001-seed=0"]
+    assert json.loads(kept.read_text())["numbers"] == {
+        **old,
+        **{name: whole["numbers"][name] for name in measuring.TASKS},
+    }
+
+
+def test_parts_of_scenes_have_the_answers_of_their_own_scenes() -> None:
+    part = open_source("scenes:60,size=32,seed=3,part=0.5-1")
+    assert isinstance(part, SubsetSource)
+    answers = scene_answers(part.indices.numpy(), size=32, seed=3)
+    for task in measuring.TASKS:
+        labeled = measuring._labeled(part, task)
+        assert labeled.labels is not None and labeled.labels.tolist() == answers[task].tolist()
+        assert labeled.fingerprint() == part.fingerprint(), "so that its features are there already"
 
 
 def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
