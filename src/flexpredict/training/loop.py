@@ -170,8 +170,9 @@ def train(
                         record |= probe(model.saved_encoder[0])
                 guard.expect(log.write(done, record, len(batches.skipped)))
                 # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
-                if is_best := record.get("knn_accuracy", 0.0) > best:
-                    best = record["knn_accuracy"]
+                probed = record.get("linear_accuracy", record.get("knn_accuracy", 0.0))
+                if is_best := probed > best:
+                    best = probed
                     encoder, role = model.saved_encoder
                     save_encoder(folder.best_encoder, encoder, spec, role, fabric.is_global_zero)
             if saving or (is_best and recipe.keep_best):
