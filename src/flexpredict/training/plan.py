@@ -103,8 +103,11 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     samples = _epoch_size(recipe, source)
     image_sizes = parse_image_sizes(_image_size(source) if recipe.image_size is None else recipe.image_size)
     image_size = image_sizes[0]
-    model = recipe.model or _model(device)
-    facts = model_facts(model, recipe.model_options)
+    if recipe.model is None:
+        model, options = _usual_model(device)
+        recipe = dataclasses.replace(recipe, model=model, model_options={**options, **recipe.model_options})
+    assert recipe.model
+    facts = model_facts(recipe.model, recipe.model_options)
     patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
     recipe = _with_defaults(recipe, samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
@@ -144,7 +147,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     cores_each = max(1, cores() // max(1, world_size))
     settled = SettledRecipe(
         **_open_fields(recipe),
-        model=model,
+        model=recipe.model,
         class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
         image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
@@ -214,12 +217,14 @@ def _image_size(source: ImageSource | ImageStream) -> int:
     return default_image_size(sizes)
 
 
-def _model(device: torch.device) -> str:
+def _usual_model(device: torch.device) -> tuple[str, dict[str, Any]]:
+    """A timm name, and further arguments of its constructor."""
     if device.type == "cpu":
-        return "vit_tiny_patch16_224"
+        # A whole ViT-Ti takes twelve times the work an image: that is for days.
+        return "vit_tiny_patch16_224", {"embed_dim": 96, "depth": 4, "num_heads": 3}
     if device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory > 30e9:
-        return "vit_base_patch16_224"
-    return "vit_small_patch16_224"
+        return "vit_base_patch16_224", {}
+    return "vit_small_patch16_224", {}
 
 
 def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) -> int:
