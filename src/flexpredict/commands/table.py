@@ -11,15 +11,20 @@ _LABELS: _Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "
 _MACHINE: _Groups = {"hardware": ("accelerator", "devices", "workers")}
 _RESULTS: _Groups = {"results": ("out", "table")}
 _RECIPE: _Groups = {
-    "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
-    "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
-    "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
+    "length": ("epochs", "minutes", "batch_size"),
+    "model and method": ("model", "image_size", "patch_size", "method", "augmentation", "init_from", "seed"),
 }
-_ENGINE = (
-    *("accelerator", "devices", "num_nodes", "strategy", "precision"),
-    *("checkpoint_activations", "compile", "workers"),
-)
-_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers")
+_DETAILS: _Groups = {
+    "details": (
+        *("class_token", "model_options", "encoder_positions", "scale", "normalize_pixels"),
+        *("epoch_size", "accumulate", "max_skipped"),
+    ),
+    "hardware": (
+        *("accelerator", "devices", "num_nodes", "strategy", "precision"),
+        *("checkpoint_activations", "compile", "workers"),
+    ),
+    "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers"),
+}
 
 COMMANDS = {
     "inspect": Command(
@@ -49,11 +54,11 @@ COMMANDS = {
         ),
         unnamed=("data",),
         groups={
-            "run": ("out", "config", "resume", "overwrite", "init_from", "seed"),
+            "run": ("out", "config", "resume", "overwrite"),
             **_RECIPE,
-            "hardware": _ENGINE,
-            "records": _RECORDS,
+            **_DETAILS,
         },
+        folded=tuple(_DETAILS),
     ),
     "plan": Command(
         "plan",
@@ -67,10 +72,9 @@ COMMANDS = {
         groups={
             "what it runs on": ("on", "utilization", "memory", "measure", "config"),
             **_RECIPE,
-            "hardware": _ENGINE,
-            "records": _RECORDS,
-            "weights": ("init_from", "seed"),
+            **_DETAILS,
         },
+        folded=tuple(_DETAILS),
     ),
     "report": Command(
         "report",
@@ -211,10 +215,13 @@ COMMANDS = {
             "flexpredict ablate paper --data FOLDER --test LABELED --dry_run",
         ),
         groups={
-            "study": ("levels", "noise", "where", "l1_weight", "seeds", "seed"),
+            "study": ("data", "seeds", "levels", "noise", "where", "l1_weight"),
             "measures": ("test", "holdout", "labels", "subsets", "location_images"),
-            "run": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
+            "runs": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
+            **_RECIPE,
+            **_DETAILS,
         },
+        folded=(*_RECIPE, *_DETAILS),
     ),
     "analyze": Command(
         "analyze",

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from flexpredict.encoders.arguments import EncoderLike, EncoderOptions
 from flexpredict.errors import UserError
 from flexpredict.evaluation.result_files import ResultTable
 from flexpredict.evaluation.results import Result
-from flexpredict.features.arguments import EncoderLike, EncoderOptions
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
 

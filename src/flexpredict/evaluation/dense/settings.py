@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.evaluation.result_files import ResultPlaces
 from flexpredict.evaluation.results import Result
-from flexpredict.features.arguments import EncoderChoice
 from flexpredict.settings.extraction import Extraction, SizeLike
 from flexpredict.settings.ranges import Checked, ranged
 from flexpredict.settings.recipe import Precision

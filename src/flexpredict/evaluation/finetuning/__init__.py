@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flexpredict.data.arguments import ImagesLike
+from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.evaluation.result_files import ResultTable
 from flexpredict.evaluation.results import Result
-from flexpredict.features.arguments import EncoderChoice
 from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
 from flexpredict.settings.parameters import takes_fields_of
 
