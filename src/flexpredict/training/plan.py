@@ -10,7 +10,7 @@ import torch
 
 from flexpredict.cores import cores
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
-from flexpredict.data.sources.streams import stream_sizes
+from flexpredict.data.sources.streams import first_images
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
@@ -211,7 +211,7 @@ def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
 
 
 def _image_size(source: ImageSource | ImageStream) -> int:
-    sizes = stream_sizes(source) if is_stream(source) else source.sizes()
+    sizes = (first_images(source) if is_stream(source) else source).sizes()
     if not sizes:
         raise UserError(f"No image at the beginning of {source.name} could be read. Check that it holds images.")
     return default_image_size(sizes)
