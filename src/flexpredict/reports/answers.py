@@ -198,7 +198,7 @@ def _speed(run: Run) -> Iterator[Answer]:
 
 
 def _probe(run: Run) -> tuple[str, list[Point]] | None:
-    """The better judge of those that the run had."""
+    """The better judge of those that the run had, by which its best encoder was kept."""
     for key, name in (("linear_accuracy", "linear accuracy"), ("knn_accuracy", "k-NN accuracy")):
         points = run.series[key].points() if key in run.series else []
         if points:
