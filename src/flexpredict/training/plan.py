@@ -103,11 +103,9 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     samples = _epoch_size(recipe, source)
     image_sizes = parse_image_sizes(_image_size(source) if recipe.image_size is None else recipe.image_size)
     image_size = image_sizes[0]
-    if recipe.model is None:
-        model, options = _usual_model(device)
-        recipe = dataclasses.replace(recipe, model=model, model_options={**options, **recipe.model_options})
-    assert recipe.model
-    facts = model_facts(recipe.model, recipe.model_options)
+    model, options = (recipe.model, {}) if recipe.model else _usual_model(device)
+    recipe = dataclasses.replace(recipe, model_options={**options, **recipe.model_options})
+    facts = model_facts(model, recipe.model_options)
     patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
     recipe = _with_defaults(recipe, samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
@@ -147,7 +145,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     cores_each = max(1, cores() // max(1, world_size))
     settled = SettledRecipe(
         **_open_fields(recipe),
-        model=recipe.model,
+        model=model,
         class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
         image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
