@@ -13,8 +13,7 @@ from small_encoders import BEIT, KINDS, RELATIVE, small
 from tiny import write_pictures
 
 from flexpredict.encoders.opening import open_encoder
-from flexpredict.evaluation.result_files import write_result
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, write_result
 from flexpredict.exports import export
 
 NAMES = {"timm": "x", "hf": "x", "official": "x.pth.tar", "onnx": "x.onnx", "torch-export": "x.pt2"}

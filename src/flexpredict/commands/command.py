@@ -20,6 +20,7 @@ class Command:
         examples: complete command lines, the most usual first.
         unnamed: parameters with a default that may be given without their names; those without one always may.
         groups: headings of the help page, and the parameters below each.
+        interrupted: what is kept if a signal ends it, and how to go on.
     """
 
     function: str
@@ -27,6 +28,7 @@ class Command:
     examples: tuple[str, ...]
     unnamed: tuple[str, ...] = ()
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    interrupted: str = ""
 
     def load(self) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(import_module("flexpredict.api"), self.function)

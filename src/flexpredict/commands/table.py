@@ -21,6 +21,10 @@ _ENGINE = (
 )
 _RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers")
 
+# What is kept, and how to go on.
+_FEATURES_KEPT = "Features that were extracted are kept: run the same command again to go on."
+_NOTHING_KEPT = "There is no result yet: run the same command again."
+
 COMMANDS = {
     "inspect": Command(
         "inspect",
@@ -89,6 +93,7 @@ COMMANDS = {
             "flexpredict probe timm:vit_small_patch16_224 --train DATA --test DATA",
         ),
         groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "finetune": Command(
         "finetune",
@@ -107,6 +112,7 @@ COMMANDS = {
             **_ENCODER,
             "hardware": ("accelerator", "devices", "num_nodes", "strategy", "precision", "workers"),
         },
+        interrupted="Run the same command again, with --resume once the run has a checkpoint.",
     ),
     "transfer": Command(
         "transfer",
@@ -116,6 +122,7 @@ COMMANDS = {
             "flexpredict transfer runs/mine --datasets cifar=hf://cifar100 places=places205",
         ),
         groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "evaluate clevr": Command(
         "evaluate_clevr",
@@ -125,6 +132,7 @@ COMMANDS = {
             "flexpredict evaluate clevr runs/mine --data scenes:3000,size=64",
         ),
         groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "evaluate davis": Command(
         "evaluate_davis",
@@ -135,6 +143,7 @@ COMMANDS = {
         ),
         unnamed=("encoder",),
         groups={"videos": ("split", "year", "height", "overlays"), **_ENCODER, **_RESULTS},
+        interrupted="Finished sequences are kept: run the same command again to go on.",
     ),
     "evaluate location": Command(
         "evaluate_location",
@@ -144,6 +153,7 @@ COMMANDS = {
             "flexpredict evaluate location runs/mine --data scenes:400,size=64",
         ),
         groups=_FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "evaluate segmentation": Command(
         "evaluate_segmentation",
@@ -160,6 +170,7 @@ COMMANDS = {
             **_ENCODER,
             **_DENSE_RESULTS,
         },
+        interrupted=_NOTHING_KEPT,
     ),
     "evaluate depth": Command(
         "evaluate_depth",
@@ -169,6 +180,7 @@ COMMANDS = {
             "flexpredict evaluate depth RUN --train scenes:1000 --test scenes:200",
         ),
         groups={"depth maps": ("scale", "max_depth"), **_DENSE_FEATURES, **_ENCODER, **_DENSE_RESULTS},
+        interrupted=_NOTHING_KEPT,
     ),
     "embed": Command(
         "embed",
@@ -178,6 +190,7 @@ COMMANDS = {
             "flexpredict embed runs/mine --data FOLDER --out features.npy --patches",
         ),
         groups=_FEATURES | _ENCODER | _MACHINE,
+        interrupted="Finished parts are kept: run the same command again to go on.",
     ),
     "similar": Command(
         "similar",
@@ -187,6 +200,7 @@ COMMANDS = {
             "flexpredict similar runs/mine --data FOLDER --query 17 18 --top 4",
         ),
         groups=_FEATURES | _ENCODER | _MACHINE,
+        interrupted=_FEATURES_KEPT,
     ),
     "export": Command(
         "export",

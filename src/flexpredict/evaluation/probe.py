@@ -1,13 +1,13 @@
 """`flexpredict probe`, `transfer` and `evaluate clevr`: linear probes and k-NN on frozen features."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from flexpredict.data.arguments import ImagesLike
 from flexpredict.errors import UserError
-from flexpredict.evaluation.result_files import ResultPlaces
-from flexpredict.evaluation.results import Result, Results
+from flexpredict.evaluation.results import Result, ResultPlaces, Results
 from flexpredict.features.arguments import FrozenFeatures
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.probing import Probing
@@ -41,7 +41,7 @@ def probe(asked: ProbeSettings) -> Result:
     space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
     sources = space.open_source(asked.train), space.open_source(asked.test)
     result = run_probe(space.encoder, *sources, asked, asked, fabric=space.fabric, console=space.console)
-    asked.save([result], space.fabric)
+    asked.save(result, space.fabric)
     return result
 
 
@@ -75,9 +75,9 @@ def transfer(asked: TransferSettings) -> Results:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"Two data sets are called '{twice}'. Tell them apart with NAME=DATA.")
-    results = run_probes(space, tasks, asked, asked, "Transfer: accuracy on the test images, frozen encoder (%)")
-    asked.save(results.results, space.fabric)
-    return results
+    title = "Transfer: accuracy on the test images, frozen encoder (%)"
+    keep = partial(asked.save, fabric=space.fabric, alone=len(tasks) == 1)
+    return run_probes(space, tasks, asked, asked, title, keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +111,6 @@ def evaluate_clevr(asked: ClevrSettings) -> Results:
     for task in asked.tasks or TASKS:
         train, test = (clevr_source(str(asked.data), split, task) for split in ("train", "test"))
         tasks.append(ProbeTask(f"clevr {task}", test.name, train, test))
-    results = run_probes(space, tasks, asked, asked, "CLEVR: accuracy on the test images, frozen encoder (%)")
-    asked.save(results.results, space.fabric)
-    return results
+    title = "CLEVR: accuracy on the test images, frozen encoder (%)"
+    keep = partial(asked.save, fabric=space.fabric, alone=len(tasks) == 1)
+    return run_probes(space, tasks, asked, asked, title, keep)

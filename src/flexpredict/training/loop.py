@@ -19,7 +19,7 @@ from flexpredict.methods.method import Method, Prediction
 from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
-from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
+from flexpredict.runs.encoder_file import EncoderSpec, Trained, save_encoder
 from flexpredict.runs.metrics import Record
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.health import feature_health, location_health, position_health
@@ -138,7 +138,7 @@ def train(
                     journal.best = record["knn_accuracy"]
                     if fabric.is_global_zero:
                         encoder, name = model.saved_encoder
-                        save_encoder(folder.best_encoder, encoder, spec, name)
+                        save_encoder(folder.best_encoder, encoder, spec, name, Trained(step + 1))
             stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
             if stopping or plan.checkpoint_due(step + 1):
                 journal.settle(step + 1)
@@ -147,7 +147,7 @@ def train(
                     keep = plan.keep_due(step + 1)
                     save_checkpoint(folder.checkpoints, step + 1, model, optimizers, journal.state(), keep)
                     encoder, name = model.saved_encoder
-                    save_encoder(folder.encoder, encoder, spec, name)
+                    save_encoder(folder.encoder, encoder, spec, name, Trained(step + 1, plan.steps))
                     at_checkpoint()
                 fabric.barrier()
             progress.step(step + 1)

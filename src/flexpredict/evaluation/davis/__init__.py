@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.result_files import ResultTable
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, ResultTable
 from flexpredict.features.arguments import EncoderLike, EncoderOptions
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
@@ -77,5 +76,5 @@ def evaluate_davis(asked: DavisSettings) -> Result:
         result = segment_videos(open_workspace(asked.encoder, fabric, asked), asked)
     else:
         raise UserError("There is nothing to evaluate. Give an encoder, or masks of another method as score_only.")
-    asked.save([result], fabric)
+    asked.save(result, fabric)
     return result

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -16,11 +17,13 @@ from flexpredict.evaluation.davis import DavisSettings
 from flexpredict.evaluation.davis.scores import ObjectScores, by_sequence, score_sequence, summary
 from flexpredict.evaluation.davis.videos import Video, open_videos
 from flexpredict.evaluation.index_masks import VOID, Mask, read_mask, read_mask_size
-from flexpredict.evaluation.result_files import write_result
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, write_result
 from flexpredict.files import write_text_atomically
 from flexpredict.progress import Counting
+from flexpredict.same_settings import read_settings, require_same_settings
 from flexpredict.showing import numbers_table
+
+SETTINGS = "settings.json"
 
 
 class DavisResult(Result):
@@ -41,8 +44,20 @@ def score_masks(masks: Path, asked: DavisSettings, console: Console) -> DavisRes
     """Score masks that another method made, masks/SEQUENCE/00000.png. The tables are the same as for our own."""
     videos = open_videos(str(asked.data), asked.split, asked.year, with_frames=False)
     check_predictions(masks, videos)
-    settings = {"masks": str(masks), "split": asked.split, "year": asked.year}
+    settings = {"masks": str(masks), "data": str(asked.data), "split": asked.split, "year": asked.year}
+    record_settings(Path(asked.out), settings)
     return score_videos(f"masks in {masks}", asked, settings, videos, masks, console)
+
+
+def record_settings(out: Path, settings: dict[str, Any]) -> None:
+    """Masks and scores of different settings are never mixed in one folder."""
+    path = out / SETTINGS
+    if path.is_file():
+        remedy = "Choose another out, or delete that folder."
+        require_same_settings(out, read_settings(path, remedy), settings, remedy)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, json.dumps(settings, indent=2) + "\n")
 
 
 def score_videos(

@@ -1,6 +1,5 @@
 """Segments the objects of every video, except those done before, and scores the masks."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,14 +12,13 @@ from rich.console import Console
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import DavisSettings, Propagation, overlay
 from flexpredict.evaluation.davis.following import followed_masks
-from flexpredict.evaluation.davis.scoring import DavisResult, read_prediction, score_videos
+from flexpredict.evaluation.davis.scoring import SETTINGS, DavisResult, read_prediction, record_settings, score_videos
 from flexpredict.evaluation.davis.videos import Video, open_videos
 from flexpredict.evaluation.dense.encoded_sizes import check_encoder, encoded_size
 from flexpredict.evaluation.index_masks import Mask, write_mask
 from flexpredict.features.workspace import Workspace
-from flexpredict.files import write_folder_atomically, write_text_atomically
+from flexpredict.files import write_folder_atomically
 from flexpredict.progress import Counting
-from flexpredict.same_settings import read_settings, require_same_settings
 
 _FILM_SIDE = 240  # at most, of the shorter side
 
@@ -32,7 +30,7 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     encoder = space.encoder.to(space.fabric.device).eval()
     first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
     check_encoder(encoder, first_size, f"use another height than {min(first_size)}")
-    settings = {
+    settings: dict[str, Any] = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint(),
         "layers": 1,
@@ -43,7 +41,11 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
         "split": asked.split,
         "year": asked.year,
     }
-    _record_settings(out, settings)
+    if (out / "masks").exists() and not (out / SETTINGS).is_file():
+        raise UserError(
+            f"{out / 'masks'} exists, but not {out / SETTINGS}, which tells how masks were made. Choose another out."
+        )
+    record_settings(out, settings)
 
     folders = {video.name: out / "masks" / video.name for video in videos}
     to_do = [video for video in videos if not _is_done(video, folders[video.name])]
@@ -58,22 +60,8 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     if asked.overlays != "none":
         films = {out / "overlays" / f"{video.name}.{asked.overlays}": video for video in videos}
         _write_films(films, folders, space.console)
+    settings["unfinished"] = encoder.unfinished
     return score_videos(encoder.what, asked, settings, videos, out / "masks", space.console)
-
-
-def _record_settings(out: Path, settings: dict[str, Any]) -> None:
-    """Masks of different settings are never mixed in one folder."""
-    path = out / "settings.json"
-    if path.is_file():
-        remedy = "Choose another out, or delete that folder."
-        require_same_settings(out, read_settings(path, remedy), settings, remedy)
-        return
-    if (out / "masks").exists():
-        raise UserError(
-            f"{out / 'masks'} exists, but not {path}, which tells how masks were made. Choose another out."
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, json.dumps(settings, indent=2) + "\n")
 
 
 def _is_done(video: Video, folder: Path) -> bool:

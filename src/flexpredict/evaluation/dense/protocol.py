@@ -10,6 +10,7 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.dense.encoded_sizes import EncodedSize
 from flexpredict.evaluation.dense.mapped_images import MappedImages
 from flexpredict.evaluation.dense.settings import DenseFeatures
+from flexpredict.evaluation.results import encoder_facts
 from flexpredict.training.engine import launch_fabric
 
 HELD_OUT = 5  # one training image in so many chooses the penalty
@@ -34,8 +35,7 @@ def describe_features(
     """The beginning of a protocol. unusual: further settings in words, and whether they are not the default."""
     settings = {f"last {how.layers} layers": how.layers != 1, str(size): not size.is_usual, **unusual}
     return {
-        "encoder": encoder.name,
-        "fingerprint": encoder.fingerprint(),
+        **encoder_facts(encoder),
         "layers": how.layers,
         "image_size": str(size),
         "precision": how.precision,

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flexpredict.evaluation.result_files import ResultPlaces
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, ResultPlaces
 from flexpredict.features.arguments import EncoderChoice
 from flexpredict.settings.extraction import Extraction, SizeLike
 from flexpredict.settings.ranges import Checked, ranged
@@ -66,7 +65,7 @@ class ResultsWithPictures(ResultPlaces):
 
     def save_with(self, result: Result, pictures: Mapping[str, "NDArray[np.uint8]"], fabric: "Fabric") -> None:
         """The result, and these pictures by the names of their images."""
-        self.save([result], fabric)
+        self.save(result, fabric)
         if pictures and self.out is not None:
             from flexpredict.evaluation.dense.pictures import write_pictures
 

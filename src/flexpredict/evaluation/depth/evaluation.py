@@ -19,7 +19,7 @@ from flexpredict.evaluation.depth import DepthSettings
 from flexpredict.evaluation.depth.maps import DepthImages, Depths
 from flexpredict.evaluation.depth.regression import DepthHead, fit_depth
 from flexpredict.evaluation.depth.scores import DepthErrors
-from flexpredict.evaluation.probing import unreadable_warning
+from flexpredict.evaluation.overlap import warn_of_overlap
 from flexpredict.evaluation.results import Result
 from flexpredict.features.workspace import Workspace
 from flexpredict.showing import numbers_table
@@ -54,6 +54,7 @@ def measure_depth(
     encoder.check_layers(asked.layers)
     size = EncodedSize(asked.image_size, encoder)
     surveys = [_survey(images, console) for images in (train, test)]
+    overlap = warn_of_overlap(train.source, test.source, space.fabric, console)
     encoder = encoder.to(space.fabric.device).eval()
     check_encoder(encoder, size.of(surveys[0].first_size), "use another image_size")
 
@@ -68,6 +69,7 @@ def measure_depth(
         **describe_features(encoder, asked, size, unusual),
         "train": known.counts(),
         "test": tested.counts(),
+        "overlap": overlap,
         "scale": asked.scale,
         "max_depth": asked.max_depth,
         "target_of_a_patch": "the mean of its known pixels; it counts as much as it has known pixels",
@@ -78,7 +80,6 @@ def measure_depth(
     }
     candidates = [{"penalty": penalty, "mean_squared_error": error} for penalty, error in head.errors.items()]
     warnings = [warning for survey in surveys for warning in survey.warnings]
-    warnings += [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
     result = DepthResult(
         "depth",
         encoder.what,

@@ -33,12 +33,12 @@ def train(
     held_out: LabeledImages | None,
     folder: RunFolder,
     progress: TrainingProgress,
-) -> int:
+) -> None:
     """Train from the newest checkpoint in `folder` (or from the start) to the end of the plan.
 
-    Returns the number of steps done; fewer than planned if a signal interrupted the run. groups: parameters of the
-    model, see `layered_groups`. The model is on its device and in evaluation mode, as drop_path and mixup draw their
-    random numbers from keys.
+    A signal ends it early: everything is saved, then KeyboardInterrupt is raised. groups: parameters of the model,
+    see `layered_groups`. The model is on its device and in evaluation mode, as drop_path and mixup draw their random
+    numbers from keys.
     """
     optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=plan.betas, fused=True)
     state = load_checkpoint(folder.checkpoints, model, [optimizer]) or {"step": 0}
@@ -59,7 +59,6 @@ def train(
         world_size=fabric.world_size,
         workers=plan.workers,
     )
-    done = first_step
     with stop_on_signal() as stop, batches.deaths_explained():
         for step in range(first_step, plan.steps):
             started = time.perf_counter()
@@ -109,10 +108,10 @@ def train(
                     save_checkpoint(folder.checkpoints, done, model, [optimizer], sums, keep=False)
                 fabric.barrier()
             progress.step(done)
-            if stopping:
-                break
+            if stopping and done < plan.steps:
+                log.close()
+                raise stop.interruption()
     log.close()
-    return done
 
 
 def own_shares(seed: int, step: int, rows: Tensor, alpha: float) -> Tensor:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from flexpredict.data.arguments import ImagesLike
-from flexpredict.evaluation.result_files import ResultPlaces
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, ResultPlaces
 from flexpredict.features.arguments import FrozenFeatures
 from flexpredict.settings.parameters import takes_fields_of
 
@@ -44,5 +43,5 @@ def evaluate_location(asked: LocationSettings) -> Result:
     space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
     sources = space.open_source(asked.data), None if asked.test is None else space.open_source(asked.test)
     result = measure_location(space, *sources, asked, shifts=asked.shifts, images=asked.images, seed=asked.seed)
-    asked.save([result], space.fabric)
+    asked.save(result, space.fabric)
     return result

@@ -16,8 +16,9 @@ from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
 from flexpredict.evaluation.location.place import Patches, PlaceTold, fit_places, measure_places
 from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robustness
-from flexpredict.evaluation.probing import fitting_device, unreadable_warning
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.overlap import warn_of_overlap
+from flexpredict.evaluation.probing import fitting_device
+from flexpredict.evaluation.results import Result, encoder_facts
 from flexpredict.features.encoding import feature_shape
 from flexpredict.features.extraction import Features, cached_features
 from flexpredict.features.workspace import Workspace
@@ -82,6 +83,7 @@ def measure_location(
     planned = plan_shifts(grid, encoder.patch_size, shifts)
     train, test = _train_and_test(data, test, images, seed)
     labels = _labels(train, test)
+    overlap = warn_of_overlap(train, test, fabric, console)
 
     known, asked = (Patches(encoder, source, how, fabric.device, console) for source in (train, test))
     readout, choice = fit_places(known, grid)
@@ -93,11 +95,12 @@ def measure_location(
     probe = _probe(pooled(train), labels[0], seed, fitting_device(fabric)) if labels else None
     moved = robustness(test, planned, pooled, probe.predict if probe else None, labels[1] if labels else None)
     protocol: dict[str, Any] = {
-        "encoder": encoder.name,
+        **encoder_facts(encoder),
         **how.describe(encoder),
         "settings": ", ".join(filter(None, (how.settings(encoder), f"{images} images" if images else ""))),
         "train": _counted(known),
         "test": _counted(asked),
+        "overlap": overlap,
         "grid": f"{grid[0]}x{grid[1]}",
         "location_share": "of the test images, corrected for finite samples",
         "read_out": "ridge regression on standardized features of single patches; penalty chosen on held-out "
@@ -108,7 +111,6 @@ def measure_location(
         "seed": seed,
     }
     details = {"place": {**asdict(place), **choice}, "shifts": asdict(moved)}
-    warnings = [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
     return LocationResult(
         "location",
         encoder.what,
@@ -117,7 +119,6 @@ def measure_location(
         protocol,
         details,
         title="What patches tell of their place",
-        warnings=warnings,
     )
 
 

@@ -9,7 +9,8 @@ from flexpredict.data.sources.image_source import evenly_spaced
 from flexpredict.evaluation.dense.encoded_sizes import EncodedSize, check_encoder
 from flexpredict.evaluation.dense.patch_maps import PatchesWithMaps
 from flexpredict.evaluation.dense.protocol import describe_features, require_enough
-from flexpredict.evaluation.probing import fitting_device, unreadable_warning
+from flexpredict.evaluation.overlap import warn_of_overlap
+from flexpredict.evaluation.probing import fitting_device
 from flexpredict.evaluation.segmentation import SegmentationSettings
 from flexpredict.evaluation.segmentation.heads import Heads, fit_heads
 from flexpredict.evaluation.segmentation.labels import Classes, MaskLabels
@@ -40,6 +41,7 @@ def measure_segmentation(
     surveys = survey_masks(train, "train", console), survey_masks(test, "test", console)
     classes = settle_classes(*surveys, labels)
     warnings = survey_warnings(*surveys, classes, size, encoder)
+    overlap = warn_of_overlap(train.source, test.source, space.fabric, console)
     encoder = encoder.to(space.fabric.device).eval()
     check_encoder(encoder, size.of(surveys[0].sizes[0]), "use another image_size")
 
@@ -59,6 +61,7 @@ def measure_segmentation(
         **describe_features(encoder, asked, size, unusual),
         "train": known.counts(),
         "test": tested.counts(),
+        "overlap": overlap,
         "classes": len(classes),
         "patches": len(patches.labels),
         "target_of_a_patch": "the class of most of its labeled pixels",
@@ -68,7 +71,6 @@ def measure_segmentation(
         "measured_on": "all labeled pixels of the test images; scores of patches are up-sampled bilinearly",
         "seed": asked.seed,
     }
-    warnings += [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
     numbers = {
         f"{name} {what}": 100 * value
         for name, confusion in confusions.items()
