@@ -16,10 +16,9 @@ from flexpredict.data.scenes.scenes import draw_videos
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import Propagation, evaluate_davis
-from flexpredict.evaluation.davis.following import followed_masks, to_grid, to_mask
-from flexpredict.evaluation.davis.propagation import carry_over, propagate
+from flexpredict.evaluation.davis.propagation import carry_over, followed_masks, propagate, to_grid, to_mask
 from flexpredict.evaluation.davis.videos import Video
-from flexpredict.evaluation.dense.encoded_sizes import encoded_size
+from flexpredict.evaluation.dense.patches import encoded_size
 from flexpredict.evaluation.index_masks import PALETTE, VOID, read_mask, write_mask
 from flexpredict.evaluation.results import Result
 from flexpredict.randomness import normal, sample_keys, stream_key

@@ -17,8 +17,8 @@ from flexpredict.cli import main
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.evaluation import overlap as overlap_module
-from flexpredict.evaluation.overlap import overlap
+from flexpredict.evaluation import labeled_images as overlap_module
+from flexpredict.evaluation.labeled_images import overlap
 from flexpredict.evaluation.probe import probe
 from flexpredict.methods.ijepa import IJEPA
 

@@ -15,7 +15,7 @@ from flexpredict.demo.recipe import Protocol
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import fit_probe, linear_probe
-from flexpredict.evaluation.location.shifts import plan_shifts, robustness
+from flexpredict.evaluation.location.place import plan_shifts, robustness
 from flexpredict.features.encoding import patch_batches
 from flexpredict.features.extraction import Features, extract_features
 from flexpredict.model.location_share import LocationShare

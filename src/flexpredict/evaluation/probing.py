@@ -16,9 +16,8 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.knn import knn_accuracy
-from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, with_labels
+from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, warn_of_overlap, with_labels
 from flexpredict.evaluation.linear import linear_probe
-from flexpredict.evaluation.overlap import warn_of_overlap
 from flexpredict.evaluation.results import Result, Results, encoder_facts, mean_and_interval
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace

@@ -64,10 +64,9 @@ def evaluate_davis(asked: DavisSettings) -> Result:
     masks/SEQUENCE/00000.png, overlays/SEQUENCE.gif, scores.csv (J, F, recall, decay), sequences.csv and result.json.
     Sequences whose masks are there already, made with the same settings, are not segmented again.
     """
-    from flexpredict.evaluation.davis.scoring import score_masks
+    from flexpredict.evaluation.davis.scores import score_masks
     from flexpredict.evaluation.davis.segmentation import segment_videos
-    from flexpredict.evaluation.dense.protocol import launch_one
-    from flexpredict.features.workspace import open_console, open_workspace
+    from flexpredict.features.workspace import launch_one, open_console, open_workspace
 
     fabric = launch_one(asked.accelerator, "DAVIS")
     if asked.score_only is not None:

@@ -1,23 +1,35 @@
 """Segments the objects of every video, except those done before, and scores the masks."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import DavisSettings, Propagation, overlay
-from flexpredict.evaluation.davis.following import followed_masks
-from flexpredict.evaluation.davis.scoring import SETTINGS, DavisResult, read_prediction, record_settings, score_videos
+from flexpredict.evaluation.davis.propagation import followed_masks
+from flexpredict.evaluation.davis.scores import (
+    SETTINGS,
+    DavisResult,
+    read_prediction,
+    refuse_other_settings,
+    score_videos,
+    write_settings,
+)
 from flexpredict.evaluation.davis.videos import Video, open_videos
-from flexpredict.evaluation.dense.encoded_sizes import check_encoder, encoded_size
-from flexpredict.evaluation.index_masks import Mask, write_mask
+from flexpredict.evaluation.dense.patches import encoded_size
+from flexpredict.evaluation.index_masks import Mask, overlaid, write_mask
+from flexpredict.features.encoding import patch_grid
 from flexpredict.features.workspace import Workspace
-from flexpredict.files import write_folder_atomically
+from flexpredict.files import write_atomically, write_folder_atomically
 from flexpredict.progress import Counting
 
 _FILM_SIDE = 240  # at most, of the shorter side
@@ -29,7 +41,7 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     videos, out = open_videos(str(asked.data), asked.split, asked.year), Path(asked.out)
     encoder = space.encoder.to(space.fabric.device).eval()
     first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
-    check_encoder(encoder, first_size, f"use another height than {min(first_size)}")
+    patch_grid(encoder, first_size)
     settings: dict[str, Any] = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint(),
@@ -45,7 +57,8 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
         raise UserError(
             f"{out / 'masks'} exists, but not {out / SETTINGS}, which tells how masks were made. Choose another out."
         )
-    record_settings(out, settings)
+    refuse_other_settings(out, settings)
+    write_settings(out, settings)
 
     folders = {video.name: out / "masks" / video.name for video in videos}
     to_do = [video for video in videos if not _is_done(video, folders[video.name])]
@@ -60,8 +73,7 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     if asked.overlays != "none":
         films = {out / "overlays" / f"{video.name}.{asked.overlays}": video for video in videos}
         _write_films(films, folders, space.console)
-    settings["unfinished"] = encoder.unfinished
-    return score_videos(encoder.what, asked, settings, videos, out / "masks", space.console)
+    return score_videos(encoder.what, asked, settings, videos, out / "masks", space.console, encoder.unfinished)
 
 
 def _is_done(video: Video, folder: Path) -> bool:
@@ -93,3 +105,40 @@ def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], conso
             )
             overlay.write_film(frames, masks, path)
             counting.add(len(video.frames), video.name)
+
+
+_FRAMES_PER_SECOND = 12
+
+
+def check_format(overlays: str) -> None:
+    """Refuse, before any work, a format that could not be written after it."""
+    if overlays == "mp4" and shutil.which("ffmpeg") is None:
+        raise UserError("overlays=mp4 needs the program ffmpeg, which is not installed. Use overlays=gif.")
+
+
+def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path: Path) -> None:
+    """frames: T of H W 3, masks: T of H W. The name of the path ends with the format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pictures = (overlaid(frame, mask) for frame, mask in zip(frames, masks, strict=True))
+    write = _write_gif if path.suffix == ".gif" else _write_mp4
+    write_atomically(path, partial(write, pictures))
+
+
+def _write_gif(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:
+    first, *others = (Image.fromarray(picture) for picture in pictures)
+    duration = round(1000 / _FRAMES_PER_SECOND)
+    first.save(path, "GIF", save_all=True, append_images=others, duration=duration, loop=0)
+
+
+def _write_mp4(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:
+    first = next(pictures)
+    height, width = first.shape[:2]
+    source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {_FRAMES_PER_SECOND} -i -"
+    # H.264 that every player takes has half the resolution in color, so sides must be even.
+    target = "-vf crop=trunc(iw/2)*2:trunc(ih/2)*2 -pix_fmt yuv420p -f mp4"
+    command = ["ffmpeg", "-loglevel", "error", "-y", *source.split(), *target.split(), str(path)]
+    film = first.tobytes() + b"".join(picture.tobytes() for picture in pictures)
+    done = subprocess.run(command, input=film, capture_output=True, check=False)
+    if done.returncode:
+        reason = " ".join(done.stderr.decode(errors="replace").split())[-400:]
+        raise UserError(f"ffmpeg could not write {path.name}: {reason} Use overlays=gif.")

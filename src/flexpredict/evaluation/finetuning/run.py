@@ -8,12 +8,23 @@ from rich.table import Column, Table
 
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import identity
-from flexpredict.evaluation.finetuning.classification import Classified, classify
-from flexpredict.evaluation.finetuning.classifier import Classifier, layered_groups, save_classifier
+from flexpredict.evaluation.finetuning.classifier import (
+    Classified,
+    Classifier,
+    classify,
+    layered_groups,
+    save_classifier,
+)
 from flexpredict.evaluation.finetuning.loop import train as run_loop
 from flexpredict.evaluation.finetuning.plan import FinetunePlan, make_plan
-from flexpredict.evaluation.labeled_images import LabeledImages, choose, hold_out, numbered_alike, with_labels
-from flexpredict.evaluation.overlap import warn_of_overlap
+from flexpredict.evaluation.labeled_images import (
+    LabeledImages,
+    choose,
+    hold_out,
+    numbered_alike,
+    warn_of_overlap,
+    with_labels,
+)
 from flexpredict.evaluation.results import Result, encoder_facts, write_result
 from flexpredict.features.workspace import Workspace
 from flexpredict.runs.run_folder import RunFolder

@@ -12,11 +12,17 @@ from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
+from flexpredict.evaluation.labeled_images import numbered_alike, warn_of_overlap, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
-from flexpredict.evaluation.location.place import Patches, PlaceTold, fit_places, measure_places
-from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robustness
-from flexpredict.evaluation.overlap import warn_of_overlap
+from flexpredict.evaluation.location.place import (
+    Patches,
+    PlaceTold,
+    Robustness,
+    fit_places,
+    measure_places,
+    plan_shifts,
+    robustness,
+)
 from flexpredict.evaluation.probing import fitting_device
 from flexpredict.evaluation.results import Result, encoder_facts
 from flexpredict.features.encoding import feature_shape

@@ -10,7 +10,7 @@ import numpy as np
 from flexpredict.data.scenes.scenes import CLASSES, SceneBatch
 from flexpredict.data.sources.derived import split_part
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.evaluation.dense.mapped_images import (
+from flexpredict.evaluation.dense.images import (
     MappedImages,
     Role,
     folders_with_maps,
