@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         pretrain,
         probe,
         report,
+        serve,
         similar,
         transfer,
     )
@@ -64,6 +65,7 @@ __all__ = [
     "pretrain",
     "probe",
     "report",
+    "serve",
     "similar",
     "transfer",
 ]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from rich.table import Column, Table
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
 from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError, printable
-from flexpredict.evaluation.knn import online_probe
+from flexpredict.evaluation.online_probe import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
-from flexpredict.reports import write_report
+from flexpredict.reports import refresh_report, write_report
 from flexpredict.runs.checkpoint import last_checkpoint
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
@@ -78,10 +79,16 @@ def run(
         console.print(fitted.explanation, highlight=False)
         if fitted.advice:
             console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
-    with TrainingProgress(console, plan.steps) as progress:
-        outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe)
+    try:
+        with TrainingProgress(console, plan.steps) as progress:
+            refresh = partial(refresh_report, folder.path)
+            outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe, refresh)
+    except UserError:
+        if fabric.is_global_zero:  # the curves tell what went wrong
+            refresh_report(folder.path)
+        raise
     if fabric.is_global_zero:
-        write_report([folder.path])
+        write_report([folder.path], source=None if is_stream(source) else source)
     if not outcome.finished:
         console.print(
             f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "
@@ -143,19 +150,24 @@ def _prepare(
 
 
 def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) -> Any:
-    if plan.recipe.probe_every is None:
+    recipe = plan.recipe
+    if recipe.probe_every is None:
         return None
+    if recipe.probe_data is not None:
+        source = open_images(recipe.probe_data)
+        asked, remedy = f"probe_data={described(recipe.probe_data)}", "name others"
+    else:
+        asked, remedy = f"probe_every={recipe.probe_every:g}", "name labeled images with probe_data"
     if is_stream(source):
         raise UserError(
-            f"probe_every={plan.recipe.probe_every:g} reads images again and again, and {source.name} is a stream. "
-            "Leave it out, or convert the data once with `flexpredict pack`."
+            f"{asked} reads images again and again, and {source.name} is a stream. Convert the data once with "
+            f"`flexpredict pack`, or {remedy}."
         )
     if source.labels is None:
         raise UserError(
-            f"probe_every={plan.recipe.probe_every:g} needs labels, and {source.name} has none. Sort the images "
-            "into one folder a class, or leave it out."
+            f"{asked} needs labels, and {source.name} has none. Sort the images into one folder a class, or {remedy}."
         )
-    return online_probe(source, plan.image_size, device, plan.recipe.seed)
+    return online_probe(source, plan.image_size, device, recipe.seed)
 
 
 def _announce(

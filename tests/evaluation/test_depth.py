@@ -169,7 +169,7 @@ def forget_all(root: Path) -> None:
         ),
         (forget_all, {}, r"None of the 10 depth maps"),
         (None, {"max_depth": 0.01}, r"None of the 10 depth maps"),
-        (None, {"scale": 0}, r"scale=0 is out of range"),
+        (None, {"scale": 0}, r"scale=0.0 is out of range"),
         (None, {"pictures": -1}, r"pictures=-1 is out of range"),
     ],
 )

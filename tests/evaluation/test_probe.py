@@ -57,7 +57,7 @@ def test_accuracies_are_those_of_scikit_learn_on_the_same_features(encoder: ViTE
 
     neighbors = KNeighborsClassifier(5, metric="cosine", weights=weight).fit(x, y)
     assert result.numbers["5-NN"] == pytest.approx(100 * neighbors.score(z, truth), abs=1e-6)
-    assert len(np.unique(predicted)) > 3, "or nothing was compared"
+    assert len(set(predicted)) > 5, "a constant answer would agree with anything"
 
 
 def test_test_images_decide_nothing_but_the_accuracy(encoder: ViTEncoder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_an_export_is_uploaded_with_its_card(hub: Hub, tmp_path: Path, format: s
     out = tmp_path / ("out" if format == "timm" else "encoder.onnx")
     result = flexpredict.export(small(), format, out, push="me/encoder", private=True)
     written = {file.name: file.read_bytes() for file in (out.iterdir() if out.is_dir() else [out])}
-    written["README.md"] = result.exported.card.read_bytes()
+    written["README.md"] = result.card.read_bytes()
     assert hub.files == written and len(written) > 1
     (asked,) = hub.created
     assert (asked["organization"], asked["name"]) == ("me", "encoder")

@@ -17,10 +17,9 @@ import torch
 import webdataset
 from PIL import Image, ImageOps
 from rich.console import Console
-from torch import Tensor
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.image_source import ArraySource, Record
+from flexpredict.data.sources.image_source import ArraySource, ImageSource, Record
 from flexpredict.data.sources.manifest import Manifest, damaged_shards
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
@@ -72,15 +71,12 @@ def folder_of(root: Path, **files: bytes) -> str:
     return str(root)
 
 
-@dataclass
-class Listed:
+@dataclass(eq=False)
+class Listed(ImageSource):
     """A source made of bytes in memory, whose reading can be made to kill a process."""
 
     images: list[bytes] = field(repr=False)
-    name: str = "listed"
-    classes: tuple[str, ...] | None = None
-    labels: Tensor | None = None
-    problems: list[UnreadableImage] = field(default_factory=list)
+    name: str = field(default="listed", kw_only=True)
     deadly: int = -1
     asked: list[int] = field(default_factory=list)
 
@@ -96,10 +92,7 @@ class Listed:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.images[index]
 
-    def sizes(self, sample: int = 64) -> list[tuple[int, int]]:
-        raise NotImplementedError
-
-    def read(self, *arguments: Any) -> Any:
+    def fingerprint(self) -> str:
         raise NotImplementedError
 
 

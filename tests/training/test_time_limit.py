@@ -51,8 +51,8 @@ class FakeTime:
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(IJEPA, "after_step", self.taking(self.STEP, IJEPA.after_step))
         monkeypatch.setattr(loop, "save_checkpoint", self.taking(self.CHECKPOINT, loop.save_checkpoint))
-        monkeypatch.setattr(pretraining, "write_report", lambda folder: None)
-        monkeypatch.setattr(pretraining, "online_probe", lambda *_: self.taking(self.PROBE, lambda encoder: 0.5))
+        monkeypatch.setattr(pretraining, "write_report", lambda names, source: None)
+        monkeypatch.setattr(pretraining, "online_probe", lambda *_: self.taking(self.PROBE, lambda encoder: {}))
 
     def taking(self, seconds: float, function: Any) -> Any:
         def slow(*arguments: Any) -> Any:

@@ -248,6 +248,8 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_check
     assert newest_step(tmp_path / "run") == 6
     assert all(torch.isfinite(tensor).all() for tensor in load_file(saved / "last" / "model.safetensors").values())
     assert [record["step"] for record in metrics(tmp_path / "run")] == [2, 4, 6]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "The loss of step 8 is not a number" in page and "curve-data" in page
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(
@@ -288,7 +290,17 @@ def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, tmp_p
     pretrain(str(tmp_path / "labeled"), tmp_path / "run", **RECIPE, probe_every=1)
     probed = [record for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
     assert [record["step"] for record in probed] == [6, 12, 18]
-    assert all(0.0 <= record["knn_accuracy"] <= 1.0 for record in probed)
+    assert all(0.0 <= record[key] <= 1.0 for record in probed for key in ("knn_accuracy", "linear_accuracy"))
+
+
+def test_labeled_images_of_any_kind_switch_the_probe_on(pictures: str, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        write_pictures(tmp_path / "labeled" / name, 24)
+    pretrain(pictures, tmp_path / "run", **RECIPE, probe_data=str(tmp_path / "labeled"))
+    probed = [record["step"] for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
+    assert len(probed) == 10 and probed[-1] == 18, "ten times in a run"
+    with pytest.raises(UserError, match=r"probe_data=.* needs labels"):
+        pretrain(pictures, tmp_path / "refused", **RECIPE, probe_data=pictures)
 
 
 def test_the_encoder_that_probed_best_is_kept_whatever_comes_after(
@@ -298,9 +310,9 @@ def test_the_encoder_that_probed_best_is_kept_whatever_comes_after(
         write_pictures(tmp_path / "labeled" / name, 24)
     seen: list[dict[str, torch.Tensor]] = []
 
-    def probe(encoder: Encoder) -> float:
+    def probe(encoder: Encoder) -> dict[str, float]:
         seen.append({name: tensor.clone() for name, tensor in encoder.vit.state_dict().items()})
-        return [0.3, 0.6, 0.5][len(seen) - 1]
+        return {"knn_accuracy": [0.3, 0.6, 0.5][len(seen) - 1]}
 
     monkeypatch.setattr(pretraining, "online_probe", lambda *_: probe)
     pretrain(str(tmp_path / "labeled"), tmp_path / "run", **RECIPE, probe_every=1)

@@ -9,7 +9,7 @@ from flexpredict.api.demonstrating import demo
 from flexpredict.api.exporting import export
 from flexpredict.api.planning import plan
 from flexpredict.api.pretraining import Run, pretrain
-from flexpredict.api.reporting import report
+from flexpredict.api.reporting import report, serve
 from flexpredict.evaluation.davis import evaluate_davis
 from flexpredict.evaluation.depth import evaluate_depth
 from flexpredict.evaluation.finetuning import finetune
@@ -40,6 +40,7 @@ __all__ = [
     "pretrain",
     "probe",
     "report",
+    "serve",
     "similar",
     "transfer",
 ]

@@ -1,9 +1,10 @@
-"""`report`."""
+"""`report` and `serve`."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flexpredict.errors import UserError
 from flexpredict.settings.run import Names
 from flexpredict.showing import SimpleResult
 
@@ -37,3 +38,44 @@ def report(run: Names, *, out: str | Path | None = None, images: str | None = No
 
     names = [run] if isinstance(run, str | Path) else list(run)
     return ReportResult(write_report(names, None if out is None else Path(out), images))
+
+
+@dataclass(frozen=True)
+class ServeResult(SimpleResult):
+    """What was served, until it was interrupted."""
+
+    folder: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"folder": str(self.folder)}
+
+
+def serve(folder: str | Path = "runs", *, port: int = 8765, host: str = "127.0.0.1") -> ServeResult:
+    """Show all runs below a folder in a browser: to sort, filter, compare, and to watch while something trains.
+
+    Reads only, nothing outside the folder, and runs nothing that is in it. Ends with Ctrl-C.
+
+    Args:
+        folder: where the runs are.
+        port: of the site.
+        host: the address to listen at. The default can be reached from this machine only; 0.0.0.0 lets everyone who
+            can reach this machine see the runs.
+    """
+    if not 1 <= port <= 65535:
+        raise UserError(f"port={port} is not a port. Use one from 1024 to 65535.")
+    try:
+        import uvicorn
+
+        from flexpredict.reports.serving import is_loopback, make_site
+    except ImportError as error:
+        raise UserError("serve needs starlette and uvicorn: pip install 'flexpredict[serve]'.") from error
+    site = make_site(Path(folder), host)
+    shown = f"[{host}]" if ":" in host else host
+    print(f"Runs of {Path(folder).resolve()}: http://{shown}:{port} (Ctrl-C ends it)", flush=True)
+    if not is_loopback(host):
+        print(f"Warning: host={host} lets others who can reach this machine see the runs.", flush=True)
+    try:
+        uvicorn.run(site, host=host, port=port, log_level="warning")
+    except SystemExit as error:  # uvicorn has told why
+        raise UserError(f"Cannot listen at {host}:{port}. Choose another port.") from error
+    return ServeResult(Path(folder))

@@ -19,7 +19,7 @@ _ENGINE = (
     *("accelerator", "devices", "num_nodes", "strategy", "precision"),
     *("checkpoint_activations", "compile", "workers"),
 )
-_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "loggers")
+_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers")
 
 # What is kept, and how to go on.
 _FEATURES_KEPT = "Features that were extracted are kept: run the same command again to go on."
@@ -84,6 +84,12 @@ COMMANDS = {
             "flexpredict report runs/sincos runs/stop --out compared.html",
             "flexpredict report dinov2.pth --images FOLDER",
         ),
+    ),
+    "serve": Command(
+        "serve",
+        "all runs of a folder in a browser",
+        ("flexpredict serve runs", "flexpredict serve runs --port 9000"),
+        unnamed=("folder",),
     ),
     "probe": Command(
         "probe",

@@ -1,24 +1,13 @@
 """k nearest neighbors by cosine similarity: the worth of features without any training on them."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flexpredict.data.augmentation import draw_crops
-from flexpredict.data.sources.opening import ImageSource
-from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.checks import check_features, check_finite, check_split
-from flexpredict.model.encoder import Encoder
-from flexpredict.randomness import permutation, stream_key
-from flexpredict.settings.augmentation import PRESETS
 
 _SIMILARITIES_AT_ONCE = 1 << 26  # 256 MB of float32
-_MOST_IMAGES = 2_500
-_HELD_OUT = 0.2
-_BATCH = 250
 
 
 def knn_accuracy(
@@ -88,34 +77,3 @@ class Neighbors:
         votes = features.new_zeros(len(features), self._classes)
         votes.scatter_add_(1, self._labels[nearest.indices], weights)
         return votes / weights.sum(dim=1, keepdim=True)
-
-
-def online_probe(
-    source: ImageSource, image_size: tuple[int, int], device: torch.device, seed: int
-) -> Callable[[Encoder], float]:
-    """A function from an encoder to its k-NN accuracy on images of the labeled `source`.
-
-    Up to 2,500 images, the same every time; a fifth of them are classified by the rest.
-    """
-    assert source.labels is not None
-    labeled = (source.labels >= 0).nonzero()[:, 0]
-    chosen = labeled[permutation(stream_key(seed, "online probe"), len(labeled))[:_MOST_IMAGES]]
-
-    def features_of(encoder: Encoder, indices: Tensor) -> tuple[Tensor, Tensor]:
-        images, unreadable = source.read(indices, draw_crops(PRESETS["none"], indices), image_size)
-        read = torch.tensor([row for row in range(len(indices)) if row not in unreadable], dtype=torch.int64)
-        return ViTEncoder(encoder, "", "").pooled(images[read].to(device)).cpu(), indices[read]
-
-    @torch.no_grad()
-    def accuracy(encoder: Encoder) -> float:
-        assert source.labels is not None
-        was_training = encoder.training
-        encoder.eval()
-        parts = [features_of(encoder, indices) for indices in chosen.split(_BATCH)]
-        encoder.train(was_training)
-        features = torch.cat([part for part, _ in parts])
-        labels = source.labels[torch.cat([indices for _, indices in parts])]
-        held_out = max(1, round(_HELD_OUT * len(labels)))
-        return knn_accuracy(features[held_out:], labels[held_out:], features[:held_out], labels[:held_out])
-
-    return accuracy

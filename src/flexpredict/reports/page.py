@@ -8,14 +8,15 @@ from flexpredict.reports.answers import Answer, answers
 from flexpredict.reports.curves import curve_data, drawn_sections
 from flexpredict.reports.key_numbers import key_numbers, key_table
 from flexpredict.reports.numbers import format_number, said
-from flexpredict.reports.rendering import render
+from flexpredict.reports.rendering import CHARTING_LIBRARY, render
 from flexpredict.reports.side_by_side import result_rows, setting_groups
 from flexpredict.reports.views import Views
 from flexpredict.runs.run_record import Run, Warned
 
 _STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css", "explorer.css")
 _SCRIPTS = (
-    *("numbers.js", "theme.js", "smoothing.js", "chart.js", "curves.js", "tables.js"),
+    CHARTING_LIBRARY,
+    *("numbers.js", "theme.js", "smoothing.js", "chart.js", "curves.js", "refreshing.js", "tables.js"),
     *("arrays.js", "maps.js", "drawing.js", "explorer.js", "explorer_controls.js", "pictures.js", "start.js"),
 )
 

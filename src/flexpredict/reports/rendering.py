@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from flexpredict.errors import printable
 
 _STATIC = resources.files("flexpredict.reports") / "static"
-_LIBRARY = "vendor/uPlot.iife.min.js"
+CHARTING_LIBRARY = "vendor/uPlot.iife.min.js"
 
 
 def render(template: str, style: tuple[str, ...], script: tuple[str, ...], policy: str = "", **content: Any) -> str:
@@ -25,19 +25,19 @@ def render(template: str, style: tuple[str, ...], script: tuple[str, ...], polic
 
     Args:
         template: its file name.
-        style, script: files of `static`, in this order. All scripts share one module.
+        style, script: files of `static`, in this order. All scripts share one module, but for the charting library.
         policy: what the page may do besides, in the words of a Content-Security-Policy.
         content: what the template takes.
     """
-    code = "\n".join(_static(name) for name in script)
-    library = _static(_LIBRARY)
+    scripts = [("", _static(name)) for name in script if name == CHARTING_LIBRARY]
+    scripts.append(("module", "\n".join(_static(name) for name in script if name != CHARTING_LIBRARY)))
     return (
         _environment()
         .get_template(template)
         .render(
             style=Markup("\n".join(_static(name) for name in style)),
-            scripts=[("", Markup(library)), ("module", Markup(code))],
-            policy=security_policy(library, code) + policy,
+            scripts=[(kind, Markup(code)) for kind, code in scripts],
+            policy=security_policy(*(code for _, code in scripts)) + policy,
             **content,
         )
     )

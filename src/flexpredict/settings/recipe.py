@@ -85,7 +85,9 @@ class Recipe:
         log_every: steps between two lines of metrics.jsonl.
         checkpoint_every: steps between two checkpoints (by default twenty in a run, at most 1000 steps apart).
         keep_every: also keep a checkpoint for good every so many epochs.
-        probe_every: classify by k-NN every so many epochs, where the data has labels.
+        probe_every: classify labeled images by k-NN and linearly every so many epochs (by default ten times in a run
+            with probe_data, else never).
+        probe_data: labeled images to classify (by default those that are trained on).
         loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
     """
 
@@ -125,6 +127,7 @@ class Recipe:
     checkpoint_every: int | None = ranged(None, least=1)
     keep_every: float | None = ranged(None, above=0)
     probe_every: float | None = ranged(None, above=0)
+    probe_data: list[str] | str | None = None
     loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
 
 

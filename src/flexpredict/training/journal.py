@@ -115,8 +115,7 @@ class Journal:
         if self.fabric.is_global_zero:
             for text in self.watch.look(record):
                 self.progress.warn(text)
-                with self.folder.warnings.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"step": step, "text": text}) + "\n")
+                self._keep_warning(step, text)
         self.loss_sum.zero_()
         self.loss_count = self.images = 0
         self.seconds = self.waited = 0.0
@@ -137,11 +136,19 @@ class Journal:
         if step < 0:
             return
         self.close()
-        raise UserError(
-            f"The loss of step {step} is not a number, so training stopped. The last checkpoint, in "
-            f"{self.folder.checkpoints}, is from before and whole. Try a lower optimizer.lr, a longer warm-up, "
-            "optimizer.clip_grad 1.0, or precision 32-true, in a new run."
+        stopped = f"The loss of step {step} is not a number, so training stopped."
+        remedy = (
+            "Try a lower optimizer.lr, a longer warm-up, optimizer.clip_grad 1.0, or precision 32-true, in a new run."
         )
+        if self.fabric.is_global_zero:
+            self._keep_warning(step, f"{stopped} {remedy}")
+        raise UserError(
+            f"{stopped} The last checkpoint, in {self.folder.checkpoints}, is from before and whole. {remedy}"
+        )
+
+    def _keep_warning(self, step: int, text: str) -> None:
+        with self.folder.warnings.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "text": text}) + "\n")
 
     def state(self) -> dict[str, Any]:
         """What a resumed run must know to write the next line as if nothing had happened."""

@@ -32,6 +32,7 @@ _IMAGES_ON_CPU = 500_000
 _IMAGES_ON_GPU = 60_000_000
 _MOST_EPOCHS = 600
 _CHECKPOINTS_PER_RUN = 20
+PROBES_PER_RUN = 10  # where there are labeled images to probe with
 
 
 @dataclass
@@ -187,7 +188,10 @@ def _with_defaults(recipe: Recipe, samples: int, on_gpu: bool, world_size: int) 
     if epochs is None:
         images = _IMAGES_ON_GPU if on_gpu else _IMAGES_ON_CPU
         epochs = float(min(_MOST_EPOCHS, max(1, round(images / samples))))
-    recipe = dataclasses.replace(recipe, batch_size=batch_size, epochs=epochs)
+    probe_every = recipe.probe_every
+    if probe_every is None and recipe.probe_data is not None:
+        probe_every = epochs / PROBES_PER_RUN
+    recipe = dataclasses.replace(recipe, batch_size=batch_size, epochs=epochs, probe_every=probe_every)
     return with_defaults(recipe, scale_of(recipe, epochs * samples), published_lr(batch_size))
 
 

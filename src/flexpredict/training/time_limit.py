@@ -10,7 +10,7 @@ from flexpredict.errors import UserError
 from flexpredict.progress import duration
 from flexpredict.settings.recipe import Recipe
 from flexpredict.training.engine import gather
-from flexpredict.training.plan import Plan, make_plan, usual_checkpoint_every
+from flexpredict.training.plan import PROBES_PER_RUN, Plan, make_plan, usual_checkpoint_every
 from flexpredict.training.rehearsal import Costs, Rehearsal
 from flexpredict.training.smaller_encoder import suggest_smaller
 
@@ -74,7 +74,9 @@ def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
         epochs = steps * plan.recipe.batch_size / plan.samples
         checkpoints = math.ceil(steps / (recipe.checkpoint_every or usual_checkpoint_every(steps)))
         checkpoints += int(epochs / recipe.keep_every) if recipe.keep_every else 0
-        probes = math.ceil(epochs / recipe.probe_every) if recipe.probe_every else 0
+        probes = PROBES_PER_RUN if recipe.probe_data is not None else 0
+        if recipe.probe_every:
+            probes = math.ceil(epochs / recipe.probe_every)
         return costs.start + steps * costs.step + checkpoints * costs.checkpoint + probes * costs.probe
 
     limit = int(max(0.0, seconds) / costs.step) + 1

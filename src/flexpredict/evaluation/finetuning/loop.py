@@ -134,7 +134,8 @@ def symmetric_beta(keys: Tensor, alpha: float) -> Tensor:
     first, second = uniform(keys, 2).double().unbind(dim=-1)
     w = (1 - first) ** (1 / alpha)
     cosine = torch.cos(2 * math.pi * second)
-    return 0.5 + 0.5 * (1 - w).sqrt() * cosine / (w + (1 - w) * cosine**2).sqrt()
+    share = 0.5 + 0.5 * (1 - w).sqrt() * cosine / (w + (1 - w) * cosine**2).sqrt()
+    return share.clamp_(0, 1)  # rounding reaches beyond where w vanishes
 
 
 def mix_images(images: Tensor, shares: Tensor) -> Tensor:

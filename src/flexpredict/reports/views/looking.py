@@ -28,13 +28,21 @@ class Views:
     models: list[dict[str, Any] | None] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # why something is missing
 
-    def as_json(self) -> dict[str, Any] | None:
-        """None where there is nothing to show."""
-        return {"sets": self.sets, "models": self.models} if any(self.models) else None
-
     def add(self, model: dict[str, Any], images: dict[str, Any]) -> None:
         self.sets[images["key"]] = images
         self.models.append({**model, "set": images["key"]})
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Views]") -> "Views":
+        """Of several pages of one model each."""
+        views = cls()
+        for part in parts:
+            views.sets |= part.sets
+            views.models.append(part.models[0] if part.models and len(views.models) < MOST_MODELS else None)
+        views.sets = {
+            key: images for key, images in views.sets.items() if key in {m["set"] for m in views.models if m}
+        }
+        return views
 
 
 def look_into(names: Sequence[str | Path], images: str | None = None, source: ImageSource | None = None) -> Views:

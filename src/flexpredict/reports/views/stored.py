@@ -34,5 +34,11 @@ def _checked(data: Any) -> Views:
     sets, models = (data.get("sets"), data.get("models")) if isinstance(data, dict) else (None, None)
     if not isinstance(sets, dict) or not isinstance(models, list):
         return Views()
-    whole = [model if isinstance(model, dict) and model.get("set") in sets else None for model in models]
+    whole = [model if _is_whole(model) and model["set"] in sets else None for model in models]
     return Views(sets, whole)
+
+
+def _is_whole(model: Any) -> bool:
+    """Whether this version of the page can show it."""
+    parts = {"what", "set", "grid", "layers", "masks", "positions", "pictures"}
+    return isinstance(model, dict) and parts <= set(model)
