@@ -1,7 +1,6 @@
 """`flexpredict probe`, `transfer` and `evaluate clevr`: linear probes and k-NN on frozen features."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +14,12 @@ from flexpredict.settings.ranges import ranged
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeSettings(FrozenFeatures, Probing, ResultPlaces):
+class ProbeOptions(FrozenFeatures, Probing, ResultPlaces):
+    """Options of all probes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings(ProbeOptions):
     """What `probe` takes.
 
     Args:
@@ -35,10 +39,8 @@ def probe(asked: ProbeSettings) -> Result:
     test images. Features are cached, so another protocol with the same encoder takes seconds.
     """
     from flexpredict.evaluation.probing import run_probe
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     sources = space.open_source(asked.train), space.open_source(asked.test)
     result = run_probe(space.encoder, *sources, asked, asked, fabric=space.fabric, console=space.console)
     asked.save(result, space.fabric)
@@ -46,7 +48,7 @@ def probe(asked: ProbeSettings) -> Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferSettings(FrozenFeatures, Probing, ResultPlaces):
+class TransferSettings(ProbeOptions):
     """What `transfer` takes.
 
     Args:
@@ -66,22 +68,18 @@ def transfer(asked: TransferSettings) -> Results:
     """
     from flexpredict.evaluation.labeled_images import open_splits
     from flexpredict.evaluation.probing import ProbeTask, run_probes
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     tasks = [ProbeTask("transfer", *open_splits(dataset)) for dataset in asked.datasets]
     names = [task.data for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"Two data sets are called '{twice}'. Tell them apart with NAME=DATA.")
-    title = "Transfer: accuracy on the test images, frozen encoder (%)"
-    keep = partial(asked.save, fabric=space.fabric, alone=len(tasks) == 1)
-    return run_probes(space, tasks, asked, asked, title, keep)
+    return run_probes(space, tasks, asked, "Transfer: accuracy on the test images, frozen encoder (%)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClevrSettings(FrozenFeatures, Probing, ResultPlaces):
+class ClevrSettings(ProbeOptions):
     """What `evaluate_clevr` takes.
 
     Args:
@@ -103,14 +101,10 @@ def evaluate_clevr(asked: ClevrSettings) -> Results:
     """
     from flexpredict.evaluation.clevr_images import TASKS, clevr_source
     from flexpredict.evaluation.probing import ProbeTask, run_probes
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     tasks = []
     for task in asked.tasks or TASKS:
         train, test = (clevr_source(str(asked.data), split, task) for split in ("train", "test"))
         tasks.append(ProbeTask(f"clevr {task}", test.name, train, test))
-    title = "CLEVR: accuracy on the test images, frozen encoder (%)"
-    keep = partial(asked.save, fabric=space.fabric, alone=len(tasks) == 1)
-    return run_probes(space, tasks, asked, asked, title, keep)
+    return run_probes(space, tasks, asked, "CLEVR: accuracy on the test images, frozen encoder (%)")

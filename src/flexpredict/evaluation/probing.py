@@ -1,7 +1,7 @@
 """Linear and nearest-neighbor classifiers on frozen features."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, warn_of_overlap, with_labels
 from flexpredict.evaluation.linear import linear_probe
+from flexpredict.evaluation.probe import ProbeOptions
 from flexpredict.evaluation.results import Result, Results, encoder_facts, mean_and_interval
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace
@@ -89,29 +90,22 @@ class ProbeTask:
     test: ImageSource
 
 
-def run_probes(
-    space: Workspace,
-    tasks: Sequence[ProbeTask],
-    how: Extraction,
-    probing: Probing,
-    title: str,
-    keep: Callable[[Result], None],
-) -> Results:
-    """One probe for each task, and `keep` is called with its result.
+def run_probes(space: Workspace, tasks: Sequence[ProbeTask], asked: ProbeOptions, title: str) -> Results:
+    """One probe for each task, whose result is saved at once: what comes later may be interrupted.
 
     All are checked first, so a mistake in the last is found before the first is run.
     """
-    if probing.labels is None:
-        probing = replace(probing, labels=[1.0])
+    if asked.labels is None:
+        asked = replace(asked, labels=[1.0])
     for task in tasks:
-        check_probe(task.train, task.test, probing)
+        check_probe(task.train, task.test, asked)
     results = Results([])
     for task in tasks:
         result = run_probe(
-            space.encoder, task.train, task.test, how, probing, fabric=space.fabric, console=space.console
+            space.encoder, task.train, task.test, asked, asked, fabric=space.fabric, console=space.console
         )
         result.task, result.data, result.title = task.task, task.data, title
-        keep(result)
+        asked.save(result, space.fabric, alone=len(tasks) == 1)
         results.results.append(result)
     return results
 

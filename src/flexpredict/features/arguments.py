@@ -12,6 +12,7 @@ from flexpredict.settings.extraction import Extraction, Which
 
 if TYPE_CHECKING:
     from flexpredict.encoders.image_encoder import ImageEncoder
+    from flexpredict.features.workspace import Workspace
 
     EncoderLike: TypeAlias = str | Path | ImageEncoder
 else:
@@ -57,3 +58,10 @@ class FrozenFeatures(EncoderChoice, Extraction):
 
     accelerator: str = "auto"
     devices: int | str = 1
+
+    def open_workspace(self) -> "Workspace":
+        """The encoder, and the processes that share the work."""
+        from flexpredict.features.workspace import open_workspace
+        from flexpredict.training.engine import launch_fabric
+
+        return open_workspace(self.encoder, launch_fabric(self.accelerator, self.devices), self)

@@ -37,10 +37,8 @@ def evaluate_location(asked: LocationSettings) -> Result:
     labels there are no accuracies.
     """
     from flexpredict.evaluation.location.evaluation import measure_location
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     sources = space.open_source(asked.data), None if asked.test is None else space.open_source(asked.test)
     result = measure_location(space, *sources, asked, shifts=asked.shifts, images=asked.images, seed=asked.seed)
     asked.save(result, space.fabric)
