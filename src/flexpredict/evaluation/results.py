@@ -9,7 +9,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
@@ -75,17 +75,13 @@ class Result:
 
     def full_title(self) -> str:
         """With the encoder, and with settings other than the defaults."""
-        return ", ".join((f"{self.title}: {self.encoder}", *self.settings()))
-
-    def settings(self) -> list[str]:
-        """What sets these numbers apart from others on the same data, in words."""
-        overlap = "TESTED ON TRAINING IMAGES" if self.protocol.get("overlap") else ""
-        return list(filter(None, (self.protocol.get("settings"), overlap)))
+        return ", ".join((f"{self.title}: {self.encoder}", *unusual_settings(self.protocol)))
 
     def column(self) -> str:
         """Where its numbers stand in a table of encoders: below those of the same protocol only."""
+        words = [self.task, self.data, *unusual_settings(self.protocol)]
         train = (self.protocol.get("train") or {}).get("data")
-        return ", ".join((self.task, self.data, *self.settings(), *([f"trained on {train}"] if train else [])))
+        return ", ".join([*words, f"trained on {train}"] if train else words)
 
     def digest(self) -> str:
         """A short text that differs for another protocol."""
@@ -132,10 +128,8 @@ class Results:
         """One line for each task or, where the task is the same, for each data set."""
         if len(self.results) == 1:
             return self.results[0].table()
-        by_task = len({result.task for result in self.results}) == len(self.results)
-        return numbers_table(
-            {result.task if by_task else result.data: result.shown_numbers() for result in self.results}
-        )
+        differing = "task" if len({result.task for result in self.results}) == len(self.results) else "data"
+        return numbers_table({getattr(result, differing): result.shown_numbers() for result in self.results})
 
     def tables(self) -> list[tuple[str, Table]]:
         return [(self.results[0].full_title(), self.table())]
@@ -189,6 +183,12 @@ class ResultPlaces(ResultTable):
         super().save(result, fabric, alone)
 
 
+def unusual_settings(protocol: Mapping[str, Any]) -> list[str]:
+    """What sets numbers apart from others on the same data, in words: for titles, columns, files and model cards."""
+    overlap = "TESTED ON TRAINING IMAGES" if protocol.get("overlap") else ""
+    return [words for words in (protocol.get("settings"), overlap) if words]
+
+
 def encoder_facts(encoder: "ImageEncoder") -> dict[str, Any]:
     """The beginning of every protocol."""
     return {"encoder": encoder.name, "fingerprint": encoder.fingerprint(), "unfinished": encoder.unfinished}
@@ -202,7 +202,7 @@ def write_result(result: Result, path: Path) -> None:
         **result.to_dict(),
         "date": _now(),
         "command": shlex.join(sys.argv),
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": {"python": platform.python_version()} | versions,
     }
     _write(path, json.dumps(written, indent=2, default=str) + "\n")
 
@@ -216,9 +216,9 @@ def append_to_table(result: Result, table: Path) -> None:
     rows = read_table(table)
     fingerprint = str(result.protocol.get("fingerprint", ""))
     same = [row for row in rows if (row["encoder"], row["fingerprint"]) == (result.encoder, fingerprint)]
-    row = same[0] if same else {"encoder": result.encoder, "fingerprint": fingerprint}
     if not same:
-        rows.append(row)
+        rows.append({"encoder": result.encoder, "fingerprint": fingerprint})
+    row = same[0] if same else rows[-1]
     row["date"] = _now()
     row |= {f"{result.column()}: {name}": f"{value:.2f}" for name, value in result.numbers.items()}
     columns = list(dict.fromkeys([*_FIRST_COLUMNS, *(column for entry in rows for column in entry)]))
@@ -270,7 +270,8 @@ def _place(result: Result, out: Path, alone: bool) -> Path:
         return out.with_name(f"{out.stem}-{result.digest()}.json")
     data = "/".join(Path(result.data).parts[-2:])
     which = "context" if result.encoder.startswith("context ") else ""
-    words = (result.task, data, str(result.protocol.get("encoder", "")), which, *result.settings(), result.digest())
+    encoder = str(result.protocol.get("encoder", ""))
+    words = (result.task, data, encoder, which, *unusual_settings(result.protocol), result.digest())
     name = "-".join(re.sub(r"[^\w.]+", "-", word).strip("-.") for word in words if word)
     return out.with_name(f"{out.stem}-{name}.json") if out.suffix == ".json" else out / f"{name}.json"
 

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Column, Table
-
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import identity
 from flexpredict.evaluation.finetuning.classifier import (
@@ -29,6 +26,7 @@ from flexpredict.evaluation.results import Result, encoder_facts, write_result
 from flexpredict.features.workspace import Workspace
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
+from flexpredict.showing import facts_table
 from flexpredict.training.engine import on_first_rank
 from flexpredict.training.progress import TrainingProgress
 
@@ -114,10 +112,7 @@ def _announce(
         "layer decay": f"{plan.layer_decay:g}",
         "folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
-    table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/bold]", escape(value))
-    space.console.print(table, highlight=False)
+    space.console.print(facts_table(rows), highlight=False)
 
 
 def _result(

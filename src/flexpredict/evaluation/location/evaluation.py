@@ -104,8 +104,8 @@ def measure_location(
         **encoder_facts(encoder),
         **how.describe(encoder),
         "settings": ", ".join(filter(None, (how.settings(encoder), f"{images} images" if images else ""))),
-        "train": _counted(known),
-        "test": _counted(asked),
+        "train": known.counts(),
+        "test": asked.counts(),
         "overlap": overlap,
         "grid": f"{grid[0]}x{grid[1]}",
         "location_share": "of the test images, corrected for finite samples",
@@ -117,15 +117,8 @@ def measure_location(
         "seed": seed,
     }
     details = {"place": {**asdict(place), **choice}, "shifts": asdict(moved)}
-    return LocationResult(
-        "location",
-        encoder.what,
-        test.name,
-        _numbers(place, moved),
-        protocol,
-        details,
-        title="What patches tell of their place",
-    )
+    numbers, title = _numbers(place, moved), "What patches tell of their place"
+    return LocationResult("location", encoder.what, test.name, numbers, protocol, details, title)
 
 
 def _grid(encoder: ImageEncoder, how: Extraction) -> Grid:
@@ -188,14 +181,6 @@ def _labels(train: ImageSource, test: ImageSource) -> tuple[Tensor, Tensor] | No
 def _probe(features: Features, labels: Tensor, seed: int, device: torch.device) -> FittedProbe:
     found = labels[features.indices]
     return fit_probe(features.vectors[found >= 0].to(device), found[found >= 0].to(device), seed=seed)
-
-
-def _counted(patches: Patches) -> dict[str, Any]:
-    return {
-        "data": patches.source.name,
-        "images": len(patches.source) - patches.unreadable,
-        "unreadable": patches.unreadable,
-    }
 
 
 def _numbers(place: PlaceTold, found: Robustness) -> dict[str, float]:

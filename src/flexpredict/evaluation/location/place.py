@@ -49,6 +49,11 @@ class Patches:
         require_readable(self.source, skipped)
         self.unreadable = len(skipped)
 
+    def counts(self) -> dict[str, Any]:
+        """For the protocol, after a pass."""
+        images = len(self.source) - self.unreadable
+        return {"data": self.source.name, "images": images, "unreadable": self.unreadable}
+
 
 @dataclass(frozen=True)
 class PlaceTold:
