@@ -20,12 +20,13 @@ from flexpredict.evaluation.segmentation import SegmentationSettings
 from flexpredict.evaluation.segmentation.heads import fit_heads, sample_patches
 from flexpredict.evaluation.segmentation.labels import (
     Classes,
+    MaskedImages,
     MaskLabels,
     settle_classes,
     survey_masks,
     survey_warnings,
 )
-from flexpredict.evaluation.segmentation.layouts import BACKGROUND, MaskedImages
+from flexpredict.evaluation.segmentation.layouts import BACKGROUND
 from flexpredict.features.workspace import Workspace
 from flexpredict.showing import numbers_table
 from flexpredict.sizes import Size

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,12 @@ from rich.console import Console
 
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, some_of
-from flexpredict.evaluation.dense.images import Role
+from flexpredict.evaluation.dense.images import MappedImages, Role
 from flexpredict.evaluation.dense.patches import EncodedSize
 from flexpredict.evaluation.index_masks import VOID
-from flexpredict.evaluation.segmentation.layouts import MaskedImages
 from flexpredict.sizes import Size
+
+MaskedImages: TypeAlias = MappedImages[np.uint8]
 
 _NUMBERED = re.compile(r"(\d+)[\s,:;]+(\S.*)")
 

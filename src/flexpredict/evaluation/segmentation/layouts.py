@@ -3,9 +3,6 @@
 import csv
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
-
-import numpy as np
 
 from flexpredict.data.scenes.scenes import CLASSES, SceneBatch
 from flexpredict.data.sources.derived import split_part
@@ -19,10 +16,8 @@ from flexpredict.evaluation.dense.images import (
     scenes_with_maps,
 )
 from flexpredict.evaluation.index_masks import read_mask
-from flexpredict.evaluation.segmentation.labels import MaskLabels
+from flexpredict.evaluation.segmentation.labels import MaskedImages, MaskLabels
 from flexpredict.named_options import split_options
-
-MaskedImages: TypeAlias = MappedImages[np.uint8]
 
 BACKGROUND = "background"
 _WHAT = "mask"
