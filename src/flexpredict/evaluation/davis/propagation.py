@@ -18,7 +18,7 @@ from flexpredict.evaluation.davis import Propagation
 from flexpredict.evaluation.davis.videos import Video
 from flexpredict.evaluation.dense.patches import encoded_size
 from flexpredict.evaluation.index_masks import Mask
-from flexpredict.features.encoding import patch_grid
+from flexpredict.sizes import Grid, Size
 
 # Targets are compared tile by tile with all patches in reach of any of them, in one matrix product. Larger tiles
 # compare more patches that are out of reach, smaller ones spend their time on copying.
@@ -89,16 +89,17 @@ _PATCHES_AT_ONCE = 8192  # small frames are encoded several at a time
 def followed_masks(encoder: ImageEncoder, video: Video, shorter_side: int, how: Propagation) -> Iterator[Mask]:
     """The masks of all frames; the first is the given one."""
     size = encoded_size(video.size, shorter_side, encoder.patch_size)
+    grid = size[0] // encoder.patch_size[0], size[1] // encoder.patch_size[1]
     first = video.mask(0)
-    labels = to_grid(first, video.objects, patch_grid(encoder, size))
+    labels = to_grid(first, video.objects, grid)
     yield first
-    for carried in propagate(_features(encoder, video, size), labels, how):
+    for carried in propagate(_features(encoder, video, size, grid), labels, how):
         yield to_mask(carried, video.objects, video.size)
 
 
-def _features(encoder: ImageEncoder, video: Video, size: tuple[int, int]) -> Iterator[Tensor]:
+def _features(encoder: ImageEncoder, video: Video, size: Size, grid: Grid) -> Iterator[Tensor]:
     """Features of each frame, h w D, each vector of length 1."""
-    device, grid = next(encoder.parameters()).device, patch_grid(encoder, size)
+    device = next(encoder.parameters()).device
     at_once = max(1, _PATCHES_AT_ONCE // (grid[0] * grid[1]))
     for start in range(0, len(video.frames), at_once):
         numbers = range(start, min(start + at_once, len(video.frames)))

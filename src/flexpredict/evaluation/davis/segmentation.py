@@ -14,7 +14,7 @@ from PIL import Image
 from rich.console import Console
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.davis import DavisSettings, Propagation, overlay
+from flexpredict.evaluation.davis import DavisSettings, Propagation
 from flexpredict.evaluation.davis.propagation import followed_masks
 from flexpredict.evaluation.davis.scores import (
     SETTINGS,
@@ -37,7 +37,7 @@ _FILM_SIDE = 240  # at most, of the shorter side
 
 def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     """Follow the objects of every sequence with features of the last layer; see `evaluate_davis`."""
-    overlay.check_format(asked.overlays)
+    check_format(asked.overlays)
     videos, out = open_videos(str(asked.data), asked.split, asked.year), Path(asked.out)
     encoder = space.encoder.to(space.fabric.device).eval()
     first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
@@ -103,7 +103,7 @@ def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], conso
                 np.array(Image.fromarray(mask).resize((width, height), Image.Resampling.NEAREST))
                 for mask in read_prediction(folders[video.name], video, numbers)
             )
-            overlay.write_film(frames, masks, path)
+            write_film(frames, masks, path)
             counting.add(len(video.frames), video.name)
 
 
