@@ -101,7 +101,8 @@ def test_images_without_a_label_and_patches_larger_than_what_they_show_are_told(
     data = two_folders(tmp_path, 10)
     empty = tmp_path / "masks" / "004.png"
     write_mask(np.full_like(read_mask(empty), 255), empty)
-    warnings = evaluated(data).warnings
+    *warnings, shared = evaluated(data).warnings
+    assert "All 10 test images are also training images" in shared
     assert len(warnings) == 2 and all("1 of 10" in warning and "004.png" in warning for warning in warnings)
     for number in range(10):
         mask = np.zeros_like(read_mask(tmp_path / "masks" / f"{number:03d}.png"))

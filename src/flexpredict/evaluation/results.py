@@ -81,7 +81,7 @@ class Result:
         """Where its numbers stand in a table of encoders: below those of the same protocol only."""
         words = [self.task, self.data, *unusual_settings(self.protocol)]
         train = (self.protocol.get("train") or {}).get("data")
-        return ", ".join([*words, f"trained on {train}"] if train else words)
+        return ", ".join(words if train in (None, self.data) else [*words, f"trained on {train}"])
 
     def digest(self) -> str:
         """A short text that differs for another protocol."""
