@@ -24,7 +24,7 @@ Images may be in a folder, in tar shards, in parquet files or on the Hugging
 Face hub; `scenes` are built in. Encoders are run folders, checkpoints of
 I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
 
-`flexpredict COMMAND --help` explains a command and all its options.
+`flexpredict COMMAND --help` explains a command, `--help all` all its options.
 `flexpredict completion bash|zsh|fish` prints what completes them in your shell:
 eval "$(flexpredict completion bash)" in ~/.bashrc.
 """
@@ -80,10 +80,11 @@ def _run_command(name: str, command: Command, words: list[str]) -> int:
     from flexpredict.commands.flags import with_flags
     from flexpredict.showing import show
 
-    if {"-h", "--help"} & {*words}:
+    asked = next((place for place, word in enumerate(words) if word in ("-h", "--help")), None)
+    if asked is not None:
         from flexpredict.commands.help import help_page
 
-        print(help_page(name, command), end="")
+        print(help_page(name, command, "".join(words[asked + 1 : asked + 2])), end="")
         return 0
     try:
         result = command.load()(**command.arguments(words))

@@ -42,6 +42,7 @@ def test_the_demo_prints_a_table_and_saves_it_with_all_that_it_depends_on(finish
         run = finished_demo / "seed-0" / arm
         assert (run / "encoder.safetensors").is_file() and str(run / "report.html") in printed
         assert (run / "report.html").is_file()
+    assert "2 runs side by side" in (finished_demo / "report.html").read_text()
     # Arms differ in nothing but their positions, and each was trained.
     numbers = saved["by_seed"]
     assert len({json.dumps(numbers[row]) for row in numbers}) == 4

@@ -32,15 +32,16 @@ assert not heavy, heavy
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_page_is_readable(name: str) -> None:
-    page = help_page(name, COMMANDS[name])
-    assert max(map(len, page.splitlines())) <= 80
+    short, page = help_page(name, COMMANDS[name]), help_page(name, COMMANDS[name], "all")
+    assert len(short.splitlines()) <= 125, "what most people need is on the first page"
+    assert max(map(len, short.splitlines())) <= 80 and max(map(len, page.splitlines())) <= 80
     for word in ("Union", "Optional", "None", "Literal", "typing", "class '", "PosixPath", "<factory>", "inspect._"):
         assert word not in page, word
     examples = page.split("examples:\n")[1].split("\n\n")[0].splitlines()
     assert len(examples) >= 2 and page.index("examples:") < 200, "at the top"
     for option, setting in COMMANDS[name].settings().items():
         if setting.group is None and option not in COMMANDS[name].positional():
-            assert f"--{option}" in page
+            assert f"--{option}" in page and option.rpartition(".")[2] in short
         assert setting.description, f"{option} is not explained"
 
 
@@ -61,12 +62,23 @@ def test_every_example_can_be_typed(example: str) -> None:
 
 
 def test_choices_and_defaults_are_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "pretrain"]) == 0
+    assert main(["pretrain", "--help", "all"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "inside the encoder (default: ijepa)" in said
     assert "--optimizer.betas N N AdamW's moving-average factors (default: 0.9 0.999)" in said
     assert "--normalize_pixels true|false" in said and "--resume continue" in said
     assert "--loggers LOGGERS ..." in said and "the interrupted run in --out" in said
+
+
+def test_one_group_or_option_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "--help", "positions"]) == 0
+    said = capsys.readouterr().out
+    assert "--positions.noise_std N" in said and "--optimizer" not in said and "examples" not in said
+    for topic in ("noise-std", "--positions.noise_std"):
+        assert main(["help", "pretrain"]) == main(["pretrain", "-h", topic]) == 0
+        assert capsys.readouterr().out.count("--positions.noise_std N") == 1
+    assert main(["pretrain", "--help", "postions"]) == 2
+    assert "called 'postions'. Did you mean 'positions'?" in capsys.readouterr().err
 
 
 def test_the_list_of_commands_names_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,8 +26,9 @@ def pictures(count: int, height: int, width: int) -> torch.Tensor:
     return uniform(torch.arange(count), height * width * 3).mul(256).to(torch.uint8).view(-1, height, width, 3)
 
 
-def same_size(height: int, width: int, count: int) -> np.ndarray:
-    return np.tile((height, width), (count, 1))
+def boxes_of(crops: Crops, size: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
+    """B 4."""
+    return np.array([crops.box(row, image_size, *size) for row in range(len(crops.flip))])
 
 
 @pytest.mark.parametrize("size", [(375, 500), (64, 64), (100, 900), (7, 5)])
@@ -42,7 +43,7 @@ def test_crops_are_distributed_as_those_of_torchvision(size: tuple[int, int]) ->
     with torch.random.fork_rng(devices=[]):
         torch.random.set_rng_state(torch.Generator().get_state())
         theirs = np.array([RandomResizedCrop.get_params(blank, list(scale), list(aspect)) for _ in range(count)])
-    left, top, right, bottom = draw_crops(PRESETS["ijepa"], keys(count)).boxes(same_size(*size, count), (224, 224)).T
+    left, top, right, bottom = boxes_of(draw_crops(PRESETS["ijepa"], keys(count)), size, (224, 224)).T
     ours = np.stack((top, left, bottom - top, right - left), axis=1)
     for ours_one, theirs_one in zip(ours.T, theirs.T, strict=True):
         points = np.unique(np.concatenate((ours_one, theirs_one)))
@@ -60,7 +61,7 @@ def test_every_box_is_inside_its_image_and_not_empty(
 ) -> None:
     for augmentation in (*PRESETS.values(), Augmentation(crop_scale=(0.001, 0.01), crop_aspect=(0.1, 10.0))):
         crops = draw_crops(augmentation, keys(20, first))
-        left, top, right, bottom = crops.boxes(same_size(height, width, 20), (out_height, out_width)).T
+        left, top, right, bottom = boxes_of(crops, (height, width), (out_height, out_width)).T
         assert (left >= 0).all() and (top >= 0).all() and (right <= width).all() and (bottom <= height).all()
         assert (right > left).all() and (bottom > top).all()
 
@@ -74,14 +75,14 @@ def test_the_crop_of_a_sample_does_not_depend_on_the_batch_it_is_in() -> None:
 
 
 def test_asking_for_blur_leaves_the_crops_where_they_were() -> None:
-    sizes = same_size(50, 80, 200)
-    plain, blurred = (draw_crops(PRESETS[name], keys(200)).boxes(sizes, (32, 32)) for name in ("ijepa", "stop"))
+    crops = (draw_crops(PRESETS[name], keys(200)) for name in ("ijepa", "stop"))
+    plain, blurred = (boxes_of(drawn, (50, 80), (32, 32)) for drawn in crops)
     assert np.array_equal(plain, blurred)
 
 
 def test_aspect_is_relative_to_the_shape_of_the_output() -> None:
     crops = draw_crops(Augmentation(crop_scale=(0.2, 0.3), crop_aspect=(1.0, 1.0)), keys(500))
-    left, top, right, bottom = crops.boxes(same_size(1000, 1000, 500), (100, 200)).T
+    left, top, right, bottom = boxes_of(crops, (1000, 1000), (100, 200)).T
     assert np.allclose((right - left) / (bottom - top), 2.0, atol=0.01)
 
 
@@ -97,7 +98,7 @@ def test_aspect_is_relative_to_the_shape_of_the_output() -> None:
 def test_without_augmentation_the_largest_centered_box_is_taken(
     size: tuple[int, int], image_size: tuple[int, int], box: tuple[int, int, int, int]
 ) -> None:
-    boxes = draw_crops(PRESETS["none"], keys(4)).boxes(same_size(*size, 4), image_size)
+    boxes = boxes_of(draw_crops(PRESETS["none"], keys(4)), size, image_size)
     assert boxes.tolist() == [list(box)] * 4
 
 
@@ -113,7 +114,7 @@ def test_probabilities_are_those_asked_for() -> None:
 def test_resizing_by_matrix_products_gives_what_pil_gives(image_size: tuple[int, int]) -> None:
     images = pictures(40, 70, 50)
     crops = draw_crops(Augmentation(crop_scale=(0.05, 1.0), flip=0.5), keys(40))
-    boxes = crops.boxes(same_size(70, 50, 40), image_size)
+    boxes = boxes_of(crops, (70, 50), image_size)
     ours = crop_arrays(images, crops, image_size).permute(0, 2, 3, 1).numpy()
     for picture, box, flip, result in zip(images.numpy(), boxes.tolist(), crops.flip, ours, strict=True):
         size = (image_size[1], image_size[0])
@@ -184,13 +185,3 @@ def test_grayscale_is_that_of_pil() -> None:
 def test_impossible_settings_are_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(UserError, match=field):
         Augmentation(**{field: value})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("preset", ["ijepa", "none"])
-@pytest.mark.parametrize("image_size", [(32, 32), (24, 40)])
-def test_the_box_of_one_image_is_that_of_the_batch(preset: str, image_size: tuple[int, int]) -> None:
-    sizes = (1 + uniform(torch.arange(500), 2).square() * 900).long().numpy()
-    crops = draw_crops(PRESETS[preset], torch.arange(500))
-    boxes = crops.boxes(sizes, image_size).tolist()
-    for row, (height, width) in enumerate(sizes.tolist()):
-        assert crops.box(row, image_size, height, width) == tuple(boxes[row])

@@ -103,9 +103,9 @@ def test_names_are_kept_as_they_are() -> None:
 
 
 def test_what_is_short_is_not_worth_keeping(own_cache: Path) -> None:
-    cached_listing("kind", ["place"], lambda: Listing({"a": torch.zeros(9)}, {}), worth_it=10)
+    cached_listing("kind", ["place"], lambda: Listing({"a": torch.zeros(9)}, [], {}), worth_it=10)
     assert not own_cache.exists()
-    cached_listing("kind", ["place"], lambda: Listing({"a": torch.zeros(10)}, {}), worth_it=10)
+    cached_listing("kind", ["place"], lambda: Listing({"a": torch.zeros(10)}, [], {}), worth_it=10)
     assert own_cache.exists()
 
 

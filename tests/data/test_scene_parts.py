@@ -9,13 +9,21 @@ import torch
 from numpy.typing import NDArray
 from scipy import ndimage, stats
 
-from flexpredict.data.scenes.dice import Dice
 from flexpredict.data.scenes.drawing import Scenes, draw
 from flexpredict.data.scenes.objects import SHADOW_WIDTH, Objects
-from flexpredict.data.scenes.parts import HOME, PART_RADIUS, attached, imagine_parts
 from flexpredict.data.scenes.scenes import CLASSES, draw_scenes, draw_videos
 from flexpredict.data.scenes.shapes import SPAN, distance_tables
-from flexpredict.data.scenes.worlds import MAX_OBJECTS, Worlds, at_frame, imagine
+from flexpredict.data.scenes.worlds import (
+    HOME,
+    MAX_OBJECTS,
+    PART_RADIUS,
+    Dice,
+    Worlds,
+    at_frame,
+    attached,
+    imagine,
+    imagine_parts,
+)
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, stream_key
 
@@ -98,12 +106,12 @@ def test_a_part_is_the_same_at_every_setting_of_the_dial_except_for_its_place() 
 def test_the_kind_of_a_part_depends_on_the_kind_of_its_object_alone_and_tells_it() -> None:
     scenes = worlds_of(1000, 0.5).scenes
     parts = parts_of(scenes)
-    look = np.concatenate((parts.kind[..., None], parts.pattern), axis=-1)
+    look = np.stack((parts.kind, parts.banded), axis=-1)
     looks = [set(map(tuple, look[scenes.objects.kind == kind])) for kind in range(len(CLASSES))]
     assert [len(of_kind) for of_kind in looks] == [1] * len(CLASSES)
     assert len(set.union(*looks)) == len(CLASSES)
-    for kind in range(len(CLASSES)):  # the waves of a pattern vary a little, around the same angle and number
-        assert np.ptp(parts.pattern_waves[scenes.objects.kind == kind][:, :2], axis=0).max() < 0.31
+    for kind in range(len(CLASSES)):  # bands vary a little, around the same angle and number
+        assert np.ptp(parts.bands[scenes.objects.kind == kind][:, :2], axis=0).max() < 0.31
 
 
 def test_at_0_every_part_stands_in_the_same_place_of_its_object() -> None:

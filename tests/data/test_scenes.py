@@ -11,8 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from flexpredict.data.scenes import worlds as scene_worlds
-from flexpredict.data.scenes.backdrops import Backdrops, paint_backdrops
-from flexpredict.data.scenes.drawing import Scenes, draw
+from flexpredict.data.scenes.drawing import Backdrops, Scenes, draw, paint_backdrops
 from flexpredict.data.scenes.scenes import CLASSES, SceneBatch, draw_scenes, draw_videos, nearest_bins
 from flexpredict.data.scenes.shapes import PARTS, SHAPES, SPAN, distance_tables
 from flexpredict.data.scenes.worlds import Worlds, at_frame, imagine

@@ -40,6 +40,40 @@ def test_a_path_and_a_string_name_the_same_encoder(finished: Path, encoder: Imag
     assert not encoder.training
 
 
+def test_whatever_stands_for_an_encoder_can_be_loaded(finished: Path, encoder: ImageEncoder) -> None:
+    images = pictures()
+    assert flexpredict.load(encoder) is encoder
+    assert torch.equal(flexpredict.load(flexpredict.Run(finished, 1, True))(images), encoder(images))
+    vit = encoder.timm()
+    vit.pretrained_cfg |= {"mean": MEAN, "std": STD}
+    given = flexpredict.load(vit.train().requires_grad_())
+    torch.testing.assert_close(given(images), encoder(images))
+    assert vit.training and next(vit.parameters()).requires_grad, "the model itself stays as it was"
+    assert not any(part.training for part in given.modules()) and not given(images).requires_grad
+    vit.eval().requires_grad_(False)
+
+
+def test_what_is_no_encoder_is_refused_in_words(encoder: ImageEncoder, finished: Path, tmp_path: Path) -> None:
+    load: Any = flexpredict.load
+    with pytest.raises(UserError, match="a given Linear does not give its inner features"):
+        load(torch.nn.Linear(2, 2))
+    with pytest.raises(UserError, match="heads, grid and partial are for an encoder given by its name"):
+        load(encoder, heads=3)
+    with pytest.raises(UserError, match=r"which=contxt does not work: it takes target or context. Did you mean"):
+        load(finished, which="contxt")
+    with pytest.raises(UserError, match="heads=0 is out of range"):
+        load(finished, heads=0)
+    with pytest.raises(TypeError, match=r"open_encoder\(\) needs encoder"):
+        load()
+    with pytest.raises(UserError, match=r"pooling=max is not known. Use mean or class"):
+        load(finished).pooled(pictures(), pooling="max")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG" + bytes(30))
+    with pytest.raises(
+        UserError, match=r"a.png is not a checkpoint that can be read safely: its first bytes are b'.x89PNG"
+    ):
+        load(tmp_path / "a.png")
+
+
 def test_calling_it_gives_patch_features_and_layers_and_vectors_agree_with_them(encoder: ImageEncoder) -> None:
     images = pictures(3)
     patches = encoder(images)

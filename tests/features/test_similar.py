@@ -159,6 +159,30 @@ def test_the_picture_shows_each_query_and_its_neighbors_in_their_places(pictures
     assert bars[0] > 100 and bars[1] < 10, "there is no bar for what is unlike"
 
 
+def test_many_neighbors_are_wrapped_and_cut_and_the_rest_is_told(pictures: Path) -> None:
+    source = open_source(str(pictures))
+
+    def sheet(count: int, similarity: float = 0.5) -> Image.Image:
+        neighbors = [Neighbor(i % len(source), similarity, "n", "") for i in range(count)]
+        return similarity_sheet(source, [SheetRow(Record("query", source.encoded(3)), neighbors)])
+
+    eight, nine, thousand = sheet(8), sheet(9), sheet(1000)
+    assert thousand.width == nine.width == eight.width < 1700
+    assert eight.height < nine.height < thousand.height < 2000
+
+
+def test_bars_of_nearly_equal_neighbors_differ(pictures: Path) -> None:
+    source = open_source(str(pictures))
+
+    def filled(similarity: float) -> int:
+        """Pixels of the bar, beside a neighbor of similarity 0.998."""
+        shown = [Neighbor(1, similarity, "a", ""), Neighbor(2, 0.998, "b", "")]
+        pixels = np.asarray(similarity_sheet(source, [SheetRow(Record("query", source.encoded(3)), shown)]))
+        return int((pixels == (47, 111, 222)).all(axis=-1).sum())
+
+    assert filled(1.0) > 1.8 * filled(0.999)
+
+
 def test_a_neighbor_that_was_taken_away_leaves_an_empty_tile(pictures: Path) -> None:
     source = open_source(str(pictures))
     ask(source, 3)

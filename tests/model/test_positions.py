@@ -183,3 +183,11 @@ def test_held_noise_stays_as_strong_when_the_matrix_shrinks() -> None:
         strength[factor] = [module(torch.zeros(2000, 48)).norm(dim=1).mean().item() for module in (free, held)]
     assert strength[0.25][0] == pytest.approx(0.25 * strength[1.0][0], rel=0.05)
     assert strength[0.25][1] == pytest.approx(strength[1.0][1], rel=0.05)
+
+
+def test_only_a_matrix_can_be_tied_and_only_a_finite_level_is_one() -> None:
+    with pytest.raises(TypeError, match="linear layer or a 2-D convolution, not of Conv1d"):
+        StochasticPositions(nn.Conv1d(3, 4, 1))  # type: ignore[arg-type]
+    for level in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="cannot be negative or infinite"):
+            StochasticPositions(nn.Linear(3, 4), level)

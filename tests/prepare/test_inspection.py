@@ -22,8 +22,7 @@ from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
-from flexpredict.prepare.inspect import inspect
-from flexpredict.prepare.inspection.contact_sheet import (
+from flexpredict.prepare.contact_sheet import (
     SHOWS_THROUGH,
     TARGET_COLORS,
     VEIL,
@@ -31,8 +30,9 @@ from flexpredict.prepare.inspection.contact_sheet import (
     draw_masks,
     training_views,
 )
-from flexpredict.prepare.inspection.examined import PassingStream
-from flexpredict.prepare.inspection.survey import Survey
+from flexpredict.prepare.examination import PassingStream
+from flexpredict.prepare.inspect import inspect
+from flexpredict.prepare.survey import Survey
 from flexpredict.randomness import uniform
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.masking import Masking

@@ -13,7 +13,7 @@ import pytest
 from written_runs import full_lines, make_run
 
 from flexpredict.errors import UserError
-from flexpredict.reports import write_report
+from flexpredict.reports import write_comparison, write_report
 from flexpredict.reports.sections import SECTIONS
 from flexpredict.runs.run_record import read_run
 
@@ -259,6 +259,14 @@ def test_several_runs_stand_side_by_side_and_what_differs_is_marked(tmp_path: Pa
     assert [run["label"] for run in page.blocks["curve-data"]["runs"]] == ["a/run", "b/run"]
     assert text.count('<tr class="differs">') == 1 and re.search(r'class="differs"><th scope="row">seed</th>', text)
     assert "<td><b>0.75</b></td>" in text and "<td>0.5</td>" in text, "the better result is marked"
+
+
+def test_runs_of_one_seed_are_compared(tmp_path: Path) -> None:
+    for arm in ("a", "b"):
+        for seed in (0, 1):
+            make_run(tmp_path / arm / f"seed-{seed}", [{"step": 1, "loss": 1.0}], {"model": "vit", "seed": seed})
+    page = Page(write_comparison(tmp_path, 1).read_text())
+    assert [run["label"] for run in page.blocks["curve-data"]["runs"]] == ["a/seed-1", "b/seed-1"]
 
 
 def test_a_file_that_is_no_page_is_not_overwritten(tmp_path: Path) -> None:

@@ -184,3 +184,9 @@ def test_names_on_a_command_line_have_their_mark() -> None:
 )
 def test_types_in_words(kind: Any, words: str) -> None:
     assert in_words(kind) == words
+
+
+def test_one_value_stands_for_a_list_of_one_and_paths_for_their_names(tmp_path: Path) -> None:
+    assert typed_values(Settings, {"sizes": 3, "name": tmp_path}) == {"sizes": [3], "name": str(tmp_path)}
+    assert typed_values(Settings, {"sizes": "[1, 2]"}) == {"sizes": [1, 2]}
+    assert typed_values(Settings, {"sizes": "null"}) == {"sizes": None}

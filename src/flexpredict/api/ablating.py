@@ -1,6 +1,6 @@
 """`ablate`."""
 
-import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,12 @@ from flexpredict.errors import UserError
 from flexpredict.settings.ablation import AblationSettings, StudySettings
 from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
-from flexpredict.settings.recipe import Recipe
-from flexpredict.settings.typed_values import typed_values
+from flexpredict.settings.run import split_values
 from flexpredict.showing import SimpleResult
 from flexpredict.training.recipe_parser import make_recipe, merge
 
-_RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)}
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class AblateResult(SimpleResult):
     """What was done. Plan, tables and figures are shown when they are made.
 
@@ -25,11 +22,17 @@ class AblateResult(SimpleResult):
         out: the folder of runs, tables and figures.
         finished: whether all is done that was asked for; if not, the same call goes on.
         dry_run: whether the plan was only shown.
+        page: of the runs of the first seed.
     """
 
     out: Path
     finished: bool
     dry_run: bool = False
+    page: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [] if self.page is None else [self.page]
 
     def to_dict(self) -> dict[str, Any]:
         return {"out": str(self.out), "finished": self.finished, "dry_run": self.dry_run}
@@ -43,9 +46,8 @@ def ablate(given: dict[str, Any]) -> AblateResult:
     the image do. Writes tables with 95 % intervals and paired differences, and a figure. Runs of one seed differ in
     nothing but what is varied. What is done is not done again: the same command goes on.
     """
-    values = typed_values(AblationSettings, given)
-    asked = StudySettings(**{name: value for name, value in values.items() if name not in _RECIPE_FIELDS})
-    fields = {name: value for name, value in values.items() if name in _RECIPE_FIELDS}
+    fields, others = split_values(AblationSettings, given)
+    asked = StudySettings(**others)
     if _at_demo_size(asked, fields):
         fields = merge(_demo_recipe(fields), fields)
     recipe = make_recipe(fields, asked.config)
@@ -56,11 +58,13 @@ def ablate(given: dict[str, Any]) -> AblateResult:
             f"minutes={recipe.minutes:g} would give each arm another length. Use epochs=…, the same for all."
         )
 
+    from flexpredict.reports import write_comparison
     from flexpredict.studies.ablations.ablating import ablate as run_ablation
     from flexpredict.studies.ablations.planning import Ablation
 
     done = run_ablation(Ablation(base=recipe, **vars(asked)))
-    return AblateResult(Path(asked.out), done or asked.dry_run, asked.dry_run)
+    page = write_comparison(Path(asked.out), recipe.seed) if done else None
+    return AblateResult(Path(asked.out), done or asked.dry_run, asked.dry_run, page)
 
 
 def _at_demo_size(asked: StudySettings, fields: dict[str, Any]) -> bool:

@@ -1,10 +1,13 @@
 """`analyze`."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from flexpredict.errors import UserError, did_you_mean
-from flexpredict.settings.run import Names
+from flexpredict.errors import UserError
+from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.ranges import Checked, ranged
+from flexpredict.settings.run import Names, as_list
 
 if TYPE_CHECKING:
     from flexpredict.studies.analyses.output import Analysis
@@ -23,31 +26,9 @@ _USED_BY: dict[str, tuple[Figure, ...]] = {
 }
 
 
-def analyze(
-    figure: Figure,
-    run: Names | None = None,
-    *,
-    out: str | Path = "analysis",
-    step: int | None = None,
-    heads: int | None = None,
-    noise_std: float | None = None,
-    seed: int | None = None,
-    queries: list[str] | None = None,
-    draws: int | None = None,
-    image: str | Path | None = None,
-    data: str | None = None,
-    index: int | None = None,
-    patch: str | None = None,
-    mask_seed: int | None = None,
-    temperature: float | None = None,
-) -> "Analysis":
-    """Look into one or more runs: a figure, and its data in a file beside it.
-
-    positions shows how similar a noisy position is to all others (paper, Figure 5). predictions shows which tokens of
-    an image the prediction of a masked patch is similar to (Figure 6), for one or two runs of ijepa. norms plots the
-    norms of A and m̃ against the noise level and over training (Figure 4), from the logs of several runs. blur shows
-    which frequencies of the sin-cos positions the learned covariance hides, for one to six runs. proposition1
-    compares the best predictor from a noisy place with the Gaussian blur of Proposition 1, and needs no run.
+@dataclass(frozen=True, kw_only=True)
+class AnalysisSettings(Checked):
+    """What `analyze` takes.
 
     Args:
         figure: the figure to draw.
@@ -66,18 +47,44 @@ def analyze(
         mask_seed: seed of the mask (default: 0).
         temperature: temperature of the softmax (default: 1, as the paper names none).
     """
-    given = {name: value for name, value in locals().items() if name in _USED_BY and value is not None}
-    figures = get_args(Figure)
-    if figure not in figures:
-        near = did_you_mean(figure, figures)
-        raise UserError(f"There is no figure '{figure}'.{near} The figures are: {', '.join(figures)}.")
+
+    figure: Figure = field(kw_only=False)
+    run: Names | None = field(default=None, kw_only=False)
+    out: str | Path = "analysis"
+    step: int | None = ranged(None, least=0)
+    heads: int | None = ranged(None, least=1)
+    noise_std: float | None = ranged(None, least=0)
+    seed: int | None = ranged(None, least=0)
+    queries: list[str] | None = None
+    draws: int | None = ranged(None, least=1)
+    image: str | Path | None = None
+    data: str | None = None
+    index: int | None = ranged(None, least=0)
+    patch: str | None = None
+    mask_seed: int | None = ranged(None, least=0)
+    temperature: float | None = ranged(None, above=0)
+
+
+@takes_fields_of(AnalysisSettings)
+def analyze(asked: AnalysisSettings) -> "Analysis":
+    """Look into one or more runs: a figure, and its data in a file beside it.
+
+    positions shows how similar a noisy position is to all others (paper, Figure 5). predictions shows which tokens of
+    an image the prediction of a masked patch is similar to (Figure 6), for one or two runs of ijepa. norms plots the
+    norms of A and m̃ against the noise level and over training (Figure 4), from the logs of several runs. blur shows
+    which frequencies of the sin-cos positions the learned covariance hides, for one to six runs. proposition1
+    compares the best predictor from a noisy place with the Gaussian blur of Proposition 1, and needs no run.
+    """
+    given = {name: value for name, value in vars(asked).items() if name in _USED_BY and value is not None}
     for name in given:
-        if figure not in _USED_BY[name]:
-            raise UserError(f"`{name}` is not used by the figure {figure}, only by {', '.join(_USED_BY[name])}.")
-    runs = [run] if isinstance(run, str | Path) else list(run or ())
-    if not runs and figure in _USED_BY["run"]:
-        raise UserError(f"The figure {figure} is of runs: name at least one as `run`.")
-    return _draw(figure, [str(name) for name in runs], Path(out), given)
+        if asked.figure not in _USED_BY[name]:
+            raise UserError(
+                f"`{name}` is not used by the figure {asked.figure}, only by {', '.join(_USED_BY[name])}."
+            )
+    runs = as_list(asked.run or ())
+    if not runs and asked.figure in _USED_BY["run"]:
+        raise UserError(f"The figure {asked.figure} is of runs: name at least one as `run`.")
+    return _draw(asked.figure, runs, Path(asked.out), given)
 
 
 def _draw(figure: Figure, names: list[str], out: Path, given: dict[str, Any]) -> "Analysis":

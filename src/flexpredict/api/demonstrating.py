@@ -8,15 +8,40 @@ from rich.console import Console
 from rich.table import Table
 
 from flexpredict.demo.recipe import SEEDS, STEPS
-from flexpredict.errors import UserError
+from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.ranges import Checked, ranged
 from flexpredict.showing import SimpleResult, numbers_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings(Checked):
+    """What `demo` takes.
+
+    Args:
+        out: folder for the runs, results.json and report.html.
+        steps: steps of each run; fewer give a quick look.
+        seeds: runs of each arm.
+        seed: the first seed; weights, order of data and masks follow from it.
+        overwrite: start over; the earlier demo is moved to OUT.1.
+    """
+
+    out: str | Path = "demo"
+    steps: int = ranged(STEPS, least=1)
+    seeds: int = ranged(SEEDS, least=1)
+    seed: int = ranged(0, least=0)
+    overwrite: bool = False
 
 
 @dataclass(frozen=True)
 class DemoResult(SimpleResult):
-    """What the demo measured, as results.json holds it. The demo prints its own table, with explanations."""
+    """What the demo measured, as results.json holds it, and the page of its runs. The demo prints its own table."""
 
     results: dict[str, Any]
+    page: Path
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.page]
 
     def table(self) -> Table:
         """Means over the seeds, in percent."""
@@ -29,28 +54,20 @@ class DemoResult(SimpleResult):
         return self.results
 
 
-def demo(
-    *, out: str | Path = "demo", steps: int = STEPS, seeds: int = SEEDS, seed: int = 0, overwrite: bool = False
-) -> DemoResult:
+@takes_fields_of(DemoSettings)
+def demo(asked: DemoSettings) -> DemoResult:
     """Pre-train with sin-cos and with stochastic positions (StoP) on the built-in scenes, and compare the encoders.
 
     An untrained encoder and raw pixels stand beside them. Offline; about six minutes on two CPU cores. If it is
     interrupted, the same command goes on.
-
-    Args:
-        out: folder for the runs and results.json.
-        steps: steps of each run; fewer give a quick look.
-        seeds: runs of each arm.
-        seed: the first seed; weights, order of data and masks follow from it.
-        overwrite: start over; the earlier demo is moved to OUT.1.
     """
-    if seeds < 1:
-        raise UserError(f"seeds={seeds} is too small. Use at least 1.")
     from flexpredict.demo.running import run_demo
+    from flexpredict.reports import write_comparison
 
+    seeds = range(asked.seed, asked.seed + asked.seeds)
     try:
-        saved = run_demo(Path(out), steps=steps, seeds=range(seed, seed + seeds), overwrite=overwrite)
+        results = run_demo(Path(asked.out), steps=asked.steps, seeds=seeds, overwrite=asked.overwrite)
     except KeyboardInterrupt:
         Console(stderr=True).print("\nStopped; what is done is kept. The same command goes on.", highlight=False)
         raise
-    return DemoResult(saved)
+    return DemoResult(results, write_comparison(Path(asked.out), asked.seed))

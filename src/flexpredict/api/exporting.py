@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from flexpredict.features.arguments import EncoderChoice
+from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.settings.extraction import SizeLike, one_image_size
 from flexpredict.settings.parameters import takes_fields_of
 

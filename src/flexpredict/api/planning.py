@@ -10,10 +10,9 @@ from rich.table import Table
 from flexpredict.errors import UserError
 from flexpredict.progress import duration
 from flexpredict.settings.parameters import takes_some_fields_of
-from flexpredict.settings.planning import PlanSettings
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe
-from flexpredict.settings.typed_values import typed_values
+from flexpredict.settings.run import PlanSettings, split_values
 from flexpredict.showing import SimpleResult, facts_table, numbers_table
 from flexpredict.training.recipe_parser import make_recipe
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from flexpredict.costs.estimate import Estimate
     from flexpredict.data.sources.opening import ImageSource, ImageStream
 
-_RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)}
 _GIGABYTE = 1e9
 
 
@@ -142,9 +140,11 @@ def plan(given: dict[str, Any]) -> PlanResult:
     Operations and memory follow from the sizes of the networks and from the recipe's own masks. The time on this
     machine follows from some steps that are measured, those on accelerators from their peak speed.
     """
-    values = typed_values(PlanSettings, {**given, **_as_text(given)})
-    asked = PlanSettings(**{name: value for name, value in values.items() if name not in _RECIPE_FIELDS})
-    recipe = make_recipe({name: value for name, value in values.items() if name in _RECIPE_FIELDS}, asked.config)
+    if isinstance(given.get("data"), int):
+        given["data"] = str(given["data"])
+    values, others = split_values(PlanSettings, given)
+    asked = PlanSettings(**others)
+    recipe = make_recipe(values, asked.config)
     check_ranges(recipe)
     check_ranges(asked)
     if recipe.minutes is not None:
@@ -171,11 +171,6 @@ def plan(given: dict[str, Any]) -> PlanResult:
         fits = reckoned.largest_batch(accelerator.memory, precision)
         hardware[name] = Hardware(ranks, precision, reckoned.images / seconds, seconds, fits)
     return PlanResult(reckoned, hardware, asked.utilization, asked.memory)
-
-
-def _as_text(given: dict[str, Any]) -> dict[str, Any]:
-    data = given.get("data")
-    return {"data": str(data)} if isinstance(data, int) else {}
 
 
 def _images(recipe: Recipe) -> "ImageSource | ImageStream":

@@ -10,15 +10,13 @@ from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
-from flexpredict.settings.run import RunSettings
-from flexpredict.settings.typed_values import typed_values
+from flexpredict.settings.run import RunSettings, split_values
 from flexpredict.showing import SimpleResult
 from flexpredict.training.recipe_parser import checked_values, choose_length, make_recipe, merge
 
 if TYPE_CHECKING:
     from flexpredict.encoders.image_encoder import ImageEncoder
 
-_OF_THE_RUN = ("out", "config", "resume", "overwrite")
 _SHOWN = {"epoch": "epochs", "loss": "loss", "knn_accuracy": "k-NN accuracy"}
 
 
@@ -35,6 +33,10 @@ class Run(SimpleResult):
     path: Path
     steps: int
     finished: bool
+
+    def __fspath__(self) -> str:
+        """A run may be given wherever its folder may."""
+        return str(self.path)
 
     def load(self) -> "ImageEncoder":
         """The encoder of this run, as `flexpredict.load` opens it."""
@@ -82,19 +84,19 @@ def pretrain(given: dict[str, Any]) -> Run:
     Only the data is needed: everything else has a default that fits the images and the hardware, and is printed
     before the run starts.
     """
-    values = typed_values(RunSettings, given)
+    values, others = split_values(RunSettings, given)
     if values.get("data") is None:  # left out by name: a resumed run has its own
         values.pop("data", None)
-    of_the_run = RunSettings(**{name: values.pop(name) for name in _OF_THE_RUN if name in values})
-    out, folder = Path(of_the_run.out), RunFolder(Path(of_the_run.out))
-    saved = checked_values(folder.load_config(), folder.config) if of_the_run.resume else {}
-    recipe = choose_length(make_recipe(merge(saved, values), of_the_run.config), given=values)
+    asked = RunSettings(**others)
+    folder = RunFolder(Path(asked.out))
+    saved = checked_values(folder.load_config(), folder.config) if asked.resume else {}
+    recipe = choose_length(make_recipe(merge(saved, values), asked.config), given=values)
     # What can be refused without torch and the images is refused before they are loaded.
     check_ranges(recipe)
-    if not of_the_run.resume:
-        folder.refuse_used(of_the_run.overwrite)
+    if not asked.resume:
+        folder.refuse_used(asked.overwrite)
 
     from flexpredict.pretraining import run
 
-    outcome = run(recipe, out, resume=of_the_run.resume, overwrite=of_the_run.overwrite)
-    return Run(out, outcome.steps, outcome.finished)
+    outcome = run(recipe, folder.path, resume=asked.resume, overwrite=asked.overwrite)
+    return Run(folder.path, outcome.steps, outcome.finished)

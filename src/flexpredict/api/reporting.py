@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.settings.run import Names
+from flexpredict.settings.run import Names, as_list
 from flexpredict.showing import SimpleResult
 
 
@@ -36,8 +36,7 @@ def report(run: Names, *, out: str | Path | None = None, images: str | None = No
     """
     from flexpredict.reports import write_report
 
-    names = [run] if isinstance(run, str | Path) else list(run)
-    return ReportResult(write_report(names, None if out is None else Path(out), images))
+    return ReportResult(write_report(as_list(run), None if out is None else Path(out), images))
 
 
 @dataclass(frozen=True)

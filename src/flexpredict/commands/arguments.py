@@ -86,8 +86,7 @@ def _take_values(setting: Setting, left: list[str]) -> list[str]:
 def _value(setting: Setting, taken: list[str]) -> Any:
     if setting.kind is Any:
         return _loaded(taken[0])
-    only_list = setting.is_list and str not in alternatives(setting.kind)
-    return taken if len(taken) > 1 or (only_list and taken[0][:1] != "[" and taken[0] != "null") else taken[0]
+    return taken if len(taken) > 1 else taken[0]
 
 
 def _is_switch(setting: Setting) -> bool:

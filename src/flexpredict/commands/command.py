@@ -20,6 +20,7 @@ class Command:
         examples: complete command lines, the most usual first.
         unnamed: parameters with a default that may be given without their names; those without one always may.
         groups: headings of the help page, and the parameters below each.
+        folded: those headings that the help page names without their options, unless asked for.
         interrupted: what is kept if a signal ends it, and how to go on.
     """
 
@@ -28,6 +29,7 @@ class Command:
     examples: tuple[str, ...]
     unnamed: tuple[str, ...] = ()
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    folded: tuple[str, ...] = ()
     interrupted: str = ""
 
     def load(self) -> Callable[..., Any]:

@@ -2,44 +2,78 @@
 
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_origin
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_origin
 
 from flexpredict.commands.command import Command
 from flexpredict.commands.flags import with_flags
+from flexpredict.errors import UserError, did_you_mean
 from flexpredict.settings.declarations import REQUIRED, Setting, alternatives
 
 _WIDTH = 80
 _COLUMN = 22  # where descriptions begin
 
 
-def help_page(name: str, command: Command) -> str:
-    """What `flexpredict NAME --help` prints."""
-    settings = command.settings()
+class _Group(NamedTuple):
+    name: str
+    heading: str
+    members: list[Setting]
+    folded: bool  # on the first page it is named only
+    nested: bool = False
+
+
+def help_page(name: str, command: Command, topic: str = "") -> str:
+    """What `flexpredict NAME --help TOPIC` prints.
+
+    topic: "" for the options that most people need, "all", or the name of one group or option.
+    """
+    settings, groups = command.settings(), list(_groups(command))
+    if topic not in ("", "all"):
+        return _about(topic, name, groups, settings)
     summary = (inspect.getdoc(command.load()) or "").partition("\n\nArgs:")[0]
     positional = [settings[name] for name in command.positional()]
     usage = " ".join(_usage(setting, positional) for setting in positional)
+    folded = [group for group in groups if group.folded and not topic]
+    names = [(group.name + "." * group.nested, ", ".join(map(_last_part, group.members))) for group in folded]
     sections = [
         f"usage: flexpredict {name} {usage} [OPTIONS]".replace("  ", " "),
         "\n".join(["examples:", *(f"  {example}" for example in command.examples)]),
         *(_paragraph(with_flags(part, settings)) for part in summary.split("\n\n")),
         _section("arguments, in this order or by name", map(_argument, positional), settings),
-        *(_section(heading, map(_option, members), settings) for heading, members in _groups(command, settings)),
+        *(_options(group, settings) for group in groups if group not in folded),
+        _section(f"more, explained by `{name} --help all`, or by `{name} --help NAME`", names, ()),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
 
 
-def _groups(command: Command, settings: Mapping[str, Setting]) -> Iterator[tuple[str, list[Setting]]]:
+def _about(topic: str, name: str, groups: list[_Group], settings: Mapping[str, Setting]) -> str:
+    """The options of one group, or those that have this name."""
+    wanted = topic.strip("-.").replace("-", "_")
+    sections = [_options(group, settings) for group in groups if group.name == wanted]
+    found = [one for one in settings.values() if wanted in (one.name, _last_part(one)) and _has_words(one)]
+    if not sections and found:
+        sections = [_section("options", map(_option, found), settings)]
+    if not sections:
+        known = [*(group.name for group in groups), *settings]
+        near = did_you_mean(wanted, known, most=1)
+        raise UserError(f"{name} has no option or group of options called '{topic}'.{near} Or use --help all.")
+    return "\n\n".join(sections) + "\n"
+
+
+def _groups(command: Command) -> Iterator[_Group]:
     """Settings with their headings: those without one first, then the groups of the command, then nested ones."""
+    settings = command.settings()
     elsewhere = {*command.positional(), *(name for names in command.groups.values() for name in names)}
     options = {name: setting for name, setting in settings.items() if "." not in name and _has_words(setting)}
-    yield "options", [setting for name, setting in options.items() if name not in elsewhere]
+    yield _Group("options", "options", [one for name, one in options.items() if name not in elsewhere], False)
     for heading, names in command.groups.items():
-        yield heading, [options[name] for name in names if name in options]
+        members = [options[name] for name in names if name in options]
+        yield _Group(heading, heading, members, heading in command.folded)
     for name, setting in settings.items():
         if setting.group is not None:
             nested = [inner for other, inner in settings.items() if other.startswith(f"{name}.")]
-            yield f"{name}: {inspect.getdoc(setting.group)}".partition("\n\n")[0].rstrip("."), nested
+            heading = f"{name}: {inspect.getdoc(setting.group)}".partition("\n\n")[0].rstrip(".")
+            yield _Group(name, heading, nested, True, True)
 
 
 def _has_words(setting: Setting) -> bool:
@@ -47,7 +81,15 @@ def _has_words(setting: Setting) -> bool:
     return setting.group is None or bool(setting.choices)
 
 
-def _section(heading: str, entries: Iterable[tuple[str, str]], settings: Mapping[str, Setting]) -> str:
+def _last_part(setting: Setting) -> str:
+    return setting.name.rpartition(".")[2]
+
+
+def _options(group: _Group, settings: Mapping[str, Setting]) -> str:
+    return _section(group.heading, map(_option, group.members), settings)
+
+
+def _section(heading: str, entries: Iterable[tuple[str, str]], settings: Collection[str]) -> str:
     lines = [line for left, text in entries for line in _entry(left, with_flags(text, settings))]
     return "\n".join([_paragraph(f"{heading}:"), *lines]) if lines else ""
 
@@ -83,7 +125,7 @@ def _value_word(setting: Setting) -> str:
     kinds = alternatives(setting.kind)
     if kinds == [bool]:
         return "" if setting.default is False else "true|false"
-    word = "N" if {*kinds} <= {int, float} else setting.name.rpartition(".")[2].upper()
+    word = "N" if {*kinds} <= {int, float} else _last_part(setting).upper()
     if all(get_origin(kind) is tuple for kind in kinds):
         return "N N"
     return f"{word} ..." if setting.is_list else word

@@ -11,15 +11,20 @@ _LABELS: _Groups = {"labels": ("labels", "subsets", "label_list", "neighbors", "
 _MACHINE: _Groups = {"hardware": ("accelerator", "devices", "workers")}
 _RESULTS: _Groups = {"results": ("out", "table")}
 _RECIPE: _Groups = {
-    "length": ("epochs", "minutes", "epoch_size", "batch_size", "accumulate"),
-    "model": ("model", "image_size", "patch_size", "class_token", "model_options", "encoder_positions"),
-    "method": ("method", "scale", "normalize_pixels", "augmentation", "max_skipped"),
+    "length": ("epochs", "minutes", "batch_size"),
+    "model and method": ("model", "image_size", "patch_size", "method", "augmentation", "init_from", "seed"),
 }
-_ENGINE = (
-    *("accelerator", "devices", "num_nodes", "strategy", "precision"),
-    *("checkpoint_activations", "compile", "workers"),
-)
-_RECORDS = ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers")
+_DETAILS: _Groups = {
+    "details": (
+        *("class_token", "model_options", "encoder_positions", "scale", "normalize_pixels"),
+        *("epoch_size", "accumulate", "max_skipped"),
+    ),
+    "hardware": (
+        *("accelerator", "devices", "num_nodes", "strategy", "precision"),
+        *("checkpoint_activations", "compile", "workers"),
+    ),
+    "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers"),
+}
 
 # What is kept, and how to go on.
 _FEATURES_KEPT = "Features that were extracted are kept: run the same command again to go on."
@@ -53,11 +58,11 @@ COMMANDS = {
         ),
         unnamed=("data",),
         groups={
-            "run": ("out", "config", "resume", "overwrite", "init_from", "seed"),
+            "run": ("out", "config", "resume", "overwrite"),
             **_RECIPE,
-            "hardware": _ENGINE,
-            "records": _RECORDS,
+            **_DETAILS,
         },
+        folded=tuple(_DETAILS),
     ),
     "plan": Command(
         "plan",
@@ -71,10 +76,9 @@ COMMANDS = {
         groups={
             "what it runs on": ("on", "utilization", "memory", "measure", "config"),
             **_RECIPE,
-            "hardware": _ENGINE,
-            "records": _RECORDS,
-            "weights": ("init_from", "seed"),
+            **_DETAILS,
         },
+        folded=tuple(_DETAILS),
     ),
     "report": Command(
         "report",
@@ -225,10 +229,13 @@ COMMANDS = {
             "flexpredict ablate paper --data FOLDER --test LABELED --dry_run",
         ),
         groups={
-            "study": ("levels", "noise", "where", "l1_weight", "seeds", "seed"),
+            "study": ("data", "seeds", "levels", "noise", "where", "l1_weight"),
             "measures": ("test", "holdout", "labels", "subsets", "location_images"),
-            "run": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
+            "runs": ("out", "chapter", "config", "jobs", "nice", "dry_run"),
+            **_RECIPE,
+            **_DETAILS,
         },
+        folded=(*_RECIPE, *_DETAILS),
     ),
     "analyze": Command(
         "analyze",

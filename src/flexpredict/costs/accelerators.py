@@ -45,7 +45,6 @@ def accelerator_named(name: str) -> Accelerator:
     known = name.lower()
     if known not in ACCELERATORS:
         raise UserError(
-            f"accelerators={name} is not known.{did_you_mean(known, ACCELERATORS)} Known are "
-            f"{', '.join(ACCELERATORS)}."
+            f"on={name} is not known.{did_you_mean(known, ACCELERATORS)} Known are {', '.join(ACCELERATORS)}."
         )
     return ACCELERATORS[known]

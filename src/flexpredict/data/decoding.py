@@ -12,7 +12,7 @@ output is then decoded at a half, a quarter or an eighth. What is not plain RGB 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -51,6 +51,7 @@ class ImageFacts:
     height: int  # of the upright image
     width: int
     frames: int
+    orientation: Any = 1  # of EXIF, where 1 is upright; None if EXIF cannot be read
 
 
 def decode(
@@ -84,7 +85,7 @@ def image_facts(encoded: Encoded, name: str) -> ImageFacts:
     """What is known without decoding any pixels."""
     with opened(encoded, name) as image:
         height, width = _upright_size(image)
-        return ImageFacts(image.format or "array", image.mode, height, width, _frames(image))
+        return ImageFacts(image.format or "array", image.mode, height, width, _frames(image), _orientation(image))
 
 
 def upright(encoded: Encoded, name: str, shorter_side: int | None = None) -> Image.Image:
@@ -196,11 +197,14 @@ def _in_stored_image(box: Box, height: int, width: int, turn: _Turn) -> Box:
 
 
 def _turn(image: Image.Image) -> _Turn:
+    return _UPRIGHT.get(_orientation(image), _UPRIGHT[1])
+
+
+def _orientation(image: Image.Image) -> Any:
     if image.format == "TIFF":
-        return _UPRIGHT[1]
+        return 1  # PIL turns it.
     try:
         # The base class's method, as that of PNG decodes the whole image.
-        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
-        return _UPRIGHT.get(orientation, _UPRIGHT[1])
+        return Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
     except Exception:
-        return _UPRIGHT[1]  # Broken EXIF does not make an image unreadable.
+        return None  # Broken EXIF does not make an image unreadable.

@@ -170,6 +170,8 @@ def pool(layer: Tokens, pooling: Pooling, what: str) -> Tensor:
     """One vector an image, B D: the mean of its patches, or its class token. what: the encoder, for messages."""
     if pooling == "mean":
         return layer.patches.float().mean(dim=1)
+    if pooling != "class":
+        raise UserError(f"pooling={pooling} is not known. Use mean or class.")
     if layer.class_token is None:
         raise UserError(f"pooling=class needs a class token, and {what} has none. Use pooling=mean.")
     return layer.class_token.float()

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Literal
 
@@ -44,9 +45,9 @@ class EncoderName:
         return None if said is None else parse_grid(said)
 
 
-def resolve_name(name: str | Path) -> EncoderName:
+def resolve_name(name: str | PathLike[str]) -> EncoderName:
     """Find out what a name stands for; raises where it stands for nothing."""
-    text = str(name)
+    text = fspath(name)
     library, colon, rest = text.partition(":")
     if colon and library == "timm":
         model, options = split_options(rest, ("pretrained", "seed"))

@@ -1,5 +1,6 @@
 """Models of timm, transformers and convolutional networks alike, as image encoders."""
 
+import copy
 import inspect
 from collections import Counter
 from dataclasses import replace
@@ -125,6 +126,13 @@ def open_timm_folder(name: EncoderName) -> TimmEncoder:
     return _wrapped(model, name.text, f"timm's {model.pretrained_cfg['architecture']} in {name.text}")
 
 
+def open_timm_model(model: nn.Module) -> TimmEncoder:
+    """A model that is in memory already; a copy of it, which stays as it was."""
+    name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
+    encoder = _wrapped(copy.deepcopy(model), f"timm:{name}", f"a given {name}")
+    return encoder.eval().requires_grad_(False)
+
+
 def _created(model_name: str, pretrained: bool) -> Any:
     """With positions that follow the size of the image, where there are any."""
     try:
@@ -134,8 +142,9 @@ def _created(model_name: str, pretrained: bool) -> Any:
 
 
 def _wrapped(model: Any, name: str, what: str) -> TimmEncoder:
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or model.pretrained_cfg["input_size"][1:]
     try:
+        size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+        size = size or model.pretrained_cfg["input_size"][1:]
         return TimmEncoder(model, name, what, tuple(size))
     except (AttributeError, KeyError) as error:
         raise UserError(

@@ -1,4 +1,4 @@
-"""A picture of queries and the images most like them: one row for each query, which stands at the left."""
+"""A picture of queries and the images most like them: each query at the left, its neighbors in lines beside it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from flexpredict.sheet_drawing import INK, PAPER, SOFT, TILE, font, paste_fitted
 _CELL, _GAP, _MARGIN, _AFTER_QUERY = 160, 12, 32, 36
 _HEADER, _BETWEEN_ROWS = 34, 22
 _BAR, _TRACK = "#2f6fde", "#e3e7ee"
+_IN_A_LINE, _MOST_LINES = 8, 6  # neighbors of a query beside and below each other
+_SPANS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # of similarities below 1 that bars may show
 
 
 @dataclass(frozen=True)
@@ -34,32 +36,58 @@ class SheetRow:
     neighbors: Sequence[Neighbor]
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """tile: width and height of a picture. step: from one line to the next. low: the similarity without a bar."""
+
+    tile: tuple[int, int]
+    step: int
+    low: float
+
+
 def similarity_sheet(source: ImageSource, rows: Sequence[SheetRow]) -> Image.Image:
-    """Below each neighbor are its similarity, with a bar from 0 to 1, its class and its name."""
+    """Below each neighbor are its similarity, with a bar, its class and its name."""
     queries = [upright(row.query.encoded, row.query.name, shorter_side=_CELL) for row in rows]
-    columns = max(1, *(len(row.neighbors) for row in rows))
+    shown = [row.neighbors[: _IN_A_LINE * _MOST_LINES] for row in rows]
+    layout = _layout(source, queries, [neighbor for neighbors in shown for neighbor in neighbors])
+    columns = min(_IN_A_LINE, max(1, *map(len, shown)))
+    lines = [max(1, -(-len(neighbors) // _IN_A_LINE)) for neighbors in shown]
+    width = 2 * _MARGIN + (columns + 1) * _CELL + (columns - 1) * _GAP + _AFTER_QUERY
+    sheet = Image.new("RGB", (width, 2 * _MARGIN + _HEADER + sum(lines) * layout.step - _BETWEEN_ROWS), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    first = _MARGIN + _CELL + _AFTER_QUERY
+    draw.text((_MARGIN, _MARGIN - 6), "Query", INK, font(18))
+    title = f"Most similar of {len(source):,} images in {source.name}"
+    draw.text((first, _MARGIN - 6), shortened(title, 18, width - first - _MARGIN), INK, font(18))
+    if layout.low > 0:
+        draw.text((first, _MARGIN + 15), f"bars from {layout.low:g} to 1", SOFT, font(13))
+    top = _MARGIN + _HEADER
+    for row, query, neighbors, count in zip(rows, queries, shown, lines, strict=True):
+        bottom = top + layout.tile[1]
+        paste_fitted(sheet, query, (_MARGIN, top), layout.tile)
+        draw.rectangle((_MARGIN - 4, top - 4, _MARGIN + _CELL + 3, bottom + 3), outline=INK, width=2)
+        draw.text((_MARGIN, bottom + 8), _short_name(row.query.name, source), SOFT, font(13))
+        if len(row.neighbors) > len(neighbors):
+            draw.text((_MARGIN, bottom + 28), f"the first {len(neighbors)} of {len(row.neighbors):,}", SOFT, font(13))
+        for place, neighbor in enumerate(neighbors):
+            left = first + place % _IN_A_LINE * (_CELL + _GAP)
+            corner = left, top + place // _IN_A_LINE * layout.step
+            _draw_neighbor(sheet, draw, source, neighbor, corner, layout)
+        top += count * layout.step
+    return sheet
+
+
+def _layout(source: ImageSource, queries: Sequence[Image.Image], shown: Sequence[Neighbor]) -> _Layout:
     # Tiles have the aspect ratio that is typical of the images.
     aspects = [picture.width / picture.height for picture in queries]
     aspects += [width / height for height, width in source.sizes()]
     tile = _CELL, round(_CELL / float(np.clip(np.median(aspects), 0.75, 1.6)))
-    classes = any(neighbor.class_name for row in rows for neighbor in row.neighbors)
-    step = tile[1] + (66 if classes else 48) + _BETWEEN_ROWS
-    width = 2 * _MARGIN + (columns + 1) * _CELL + (columns - 1) * _GAP + _AFTER_QUERY
-    sheet = Image.new("RGB", (width, 2 * _MARGIN + _HEADER + len(rows) * step - _BETWEEN_ROWS), PAPER)
-    draw = ImageDraw.Draw(sheet)
-    first = _MARGIN + _CELL + _AFTER_QUERY
-    draw.text((_MARGIN, _MARGIN - 6), "Query", INK, font(18))
-    title = shortened(f"Most similar of {len(source):,} images in {source.name}", 18, width - first - _MARGIN)
-    draw.text((first, _MARGIN - 6), title, INK, font(18))
-    for number, (row, query) in enumerate(zip(rows, queries, strict=True)):
-        top = _MARGIN + _HEADER + number * step
-        paste_fitted(sheet, query, (_MARGIN, top), tile)
-        draw.rectangle((_MARGIN - 4, top - 4, _MARGIN + _CELL + 3, top + tile[1] + 3), outline=INK, width=2)
-        draw.text((_MARGIN, top + tile[1] + 8), _short_name(row.query.name, source), SOFT, font(13))
-        for place, neighbor in enumerate(row.neighbors):
-            left = first + place * (_CELL + _GAP)
-            _draw_neighbor(sheet, draw, source, neighbor, (left, top), tile)
-    return sheet
+    text = 66 if any(neighbor.class_name for neighbor in shown) else 48
+    span = 1 - min((neighbor.similarity for neighbor in shown), default=0.0)
+    # Between 0.998 and 1 bars from 0 on would all be full.
+    return _Layout(
+        tile, tile[1] + text + _BETWEEN_ROWS, 1 - next((nice for nice in _SPANS if span < nice + 1e-9), 1.0)
+    )
 
 
 def _draw_neighbor(
@@ -68,18 +96,19 @@ def _draw_neighbor(
     source: ImageSource,
     neighbor: Neighbor,
     corner: tuple[int, int],
-    tile: tuple[int, int],
+    layout: _Layout,
 ) -> None:
+    tile = layout.tile
     try:
         picture = upright(source.encoded(neighbor.index), neighbor.name, shorter_side=_CELL)
     except UnreadableImage:
         picture = Image.new("RGB", tile, TILE)  # The file was removed after its features were cached.
     paste_fitted(sheet, picture, corner, tile)
     left, top = corner[0], corner[1] + tile[1] + 6
-    draw.text((left, top), f"{neighbor.similarity:.3f}", INK, font(15))
-    track = left + 52, top + 7, left + _CELL - 1, top + 12
+    draw.text((left, top), f"{neighbor.similarity:.{3 if layout.low < 0.98 else 4}f}", INK, font(15))
+    track = left + 60, top + 7, left + _CELL - 1, top + 12
     draw.rectangle(track, fill=_TRACK)
-    filled = round((track[2] - track[0]) * max(0.0, neighbor.similarity))
+    filled = round((track[2] - track[0]) * max(0.0, (neighbor.similarity - layout.low) / (1 - layout.low)))
     draw.rectangle((track[0], track[1], track[0] + filled, track[3]), fill=_BAR)
     if neighbor.class_name:
         draw.text((left, top + 20), shortened(neighbor.class_name, 14, _CELL), INK, font(14))

@@ -1,6 +1,6 @@
 """What commands work with: an encoder, the processes that share the work, and a console for progress."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from lightning_fabric import Fabric
 from rich.console import Console
@@ -9,10 +9,10 @@ from flexpredict.data.arguments import ImagesLike, StreamLike
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_data, open_source
 from flexpredict.data.sources.streams import ImageStream
+from flexpredict.encoders.arguments import EncoderLike, EncoderOptions
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
-from flexpredict.features.arguments import EncoderLike, EncoderOptions
 from flexpredict.progress import Counting
 from flexpredict.showing import say
 from flexpredict.training.engine import launch_fabric
@@ -40,11 +40,9 @@ def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions
     """The encoder of this name, which is introduced on the console."""
     console = open_console(fabric)
     how = {field.name: getattr(options, field.name) for field in fields(EncoderOptions)}
-    if isinstance(encoder, ImageEncoder):
-        if how != asdict(EncoderOptions()):
-            raise UserError(f"{', '.join(how)} are for an encoder given by its name. Leave them out.")
-        return Workspace(encoder, fabric, console)
     opened = open_encoder(encoder, **how)
+    if opened is encoder:
+        return Workspace(opened, fabric, console)
     say(console, f"Encoder: {opened.what}, {opened.depth} layers of {opened.dim}")
     for line in opened.details:
         say(console, f"  {line}")

@@ -15,6 +15,7 @@ from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
 from flexpredict.masking.published import check_published, sample_published
 from flexpredict.masking.random import check_mask_ratio, sample_random
 from flexpredict.settings.masking import Kind, Masking
+from flexpredict.settings.ranges import check_ranges
 from flexpredict.sizes import Grid
 
 __all__ = ["Masks", "check_masking", "patches_of_cells", "sample_masks"]
@@ -50,6 +51,7 @@ def sample_masks(masking: Masking, grid: Grid, key: int, batch: int) -> Masks:
 
 def check_masking(masking: Masking, grid: Grid) -> None:
     """Raise a `UserError` if a setting is out of range, or if the settings cannot work on this grid."""
+    check_ranges(masking, "masking.")
     masking = masking.settled()
     assert masking.kind
     if masking.kind not in _KINDS:
@@ -57,20 +59,6 @@ def check_masking(masking: Masking, grid: Grid) -> None:
             f"masking.kind={masking.kind} is not known; choose one of {', '.join(get_args(Kind))}."
             + did_you_mean(masking.kind, _KINDS)
         )
-    for name in ("targets", "contexts_per_image", "cell"):
-        if getattr(masking, name) < 1:
-            raise UserError(f"masking.{name}={getattr(masking, name)} must be at least 1.")
-    for name, most in (("target_scale", 1.0), ("context_scale", 1.0), ("target_aspect", float("inf"))):
-        low, high = getattr(masking, name)
-        if not 0 < low <= high <= most:
-            limit = " <= 1" if most == 1.0 else ""
-            raise UserError(
-                f"masking.{name}=[{low:g}, {high:g}] must be a smallest and a largest value, "
-                f"0 < smallest <= largest{limit}."
-            )
-    for name in ("min_context", "mask_ratio"):
-        if not 0 <= getattr(masking, name) < 1:
-            raise UserError(f"masking.{name}={getattr(masking, name):g} must be a share: at least 0, less than 1.")
     if min(grid) < 1:
         raise UserError(f"A grid of {grid[0]}x{grid[1]} patches has no patches: the images are smaller than a patch.")
     if grid[0] % masking.cell or grid[1] % masking.cell:

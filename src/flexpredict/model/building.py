@@ -13,6 +13,9 @@ from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import stream_key
 from flexpredict.settings.recipe import EncoderPositions
 
+_MOST_PATCHES = 2**16  # of an image: attention, and the check of masks, would fill any memory
+_MOST_BLOCKS = 1000  # of an encoder: each takes time to build before anything is checked
+
 
 def build_encoder(
     model: str,
@@ -60,7 +63,13 @@ def build_encoder(
 
 
 def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
-    """Refuse an image that is smaller than a patch or that patches do not fill."""
+    """Refuse an image that is smaller than a patch, that patches do not fill, or that has too many of them."""
+    patches = (image_size[0] // patch_size) * (image_size[1] // patch_size)
+    if patches > _MOST_PATCHES:
+        raise UserError(
+            f"Image size {image_size[0]}x{image_size[1]} makes {patches:,} patches of {patch_size}, and no more than "
+            f"{_MOST_PATCHES:,} are possible. Give a smaller image_size or a larger patch_size."
+        )
     for side in image_size:
         if side < patch_size:
             raise UserError(
@@ -161,4 +170,7 @@ def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
         raise UserError(
             f"The option {fetching[0]} of a model would read weights. Leave it out; init_from is there for that."
         )
+    depth = given.get("depth", 1)
+    if not isinstance(depth, int) or not 1 <= depth <= _MOST_BLOCKS:
+        raise UserError(f"model_options.depth={depth} must be a whole number from 1 to {_MOST_BLOCKS}.")
     return {name: value for name, value in given.items() if name != "norm_eps"}

@@ -74,8 +74,10 @@ class StochasticPositions(nn.Module):
         weight_std: float = WEIGHT_STD,
     ) -> None:
         super().__init__()
-        if noise_std < 0:
-            raise ValueError(f"noise_std is a standard deviation and cannot be negative: {noise_std}")
+        if not isinstance(projection, nn.Linear | nn.Conv2d):
+            raise TypeError(f"A is the weight of a linear layer or a 2-D convolution, not of {projection}")
+        if not 0 <= noise_std < math.inf:
+            raise ValueError(f"noise_std is a standard deviation and cannot be negative or infinite: {noise_std}")
         self.noise_std = noise_std
         self.with_bias = with_bias
         self.hold = hold

@@ -12,7 +12,7 @@ from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
 
 if TYPE_CHECKING:
-    from flexpredict.prepare.inspection.inspection import Inspection
+    from flexpredict.prepare.inspection import Inspection
 
 _MODELS_OWN_PATCH = 16  # of the models that pre-training chooses by default
 
@@ -56,8 +56,8 @@ def inspect(asked: InspectSettings) -> "Inspection":
     from flexpredict.cores import cores
     from flexpredict.data.sources.opening import is_stream, open_data
     from flexpredict.data.sources.streams import stream_sizes
-    from flexpredict.prepare.inspection.contact_sheet import TrainingView
-    from flexpredict.prepare.inspection.inspection import inspect_images
+    from flexpredict.prepare.contact_sheet import TrainingView
+    from flexpredict.prepare.inspection import inspect_images
     from flexpredict.sizes import default_image_size, default_patch_size
 
     size, console = one_image_size(asked.image_size), Console(soft_wrap=True)

@@ -10,7 +10,7 @@ from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
 
 if TYPE_CHECKING:
-    from flexpredict.prepare.packing.packing import PackResult
+    from flexpredict.prepare.packing import PackResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def pack(asked: PackSettings) -> "PackResult":
     from rich.console import Console
 
     from flexpredict.data.sources.opening import open_data
-    from flexpredict.prepare.packing.packing import PackingFolder, pack_images, verify_shards
+    from flexpredict.prepare.packing import PackingFolder, pack_images, verify_shards
 
     if asked.verify:
         return verify_shards(Path(str(asked.out or asked.data or "packed")))

@@ -23,9 +23,9 @@ from flexpredict.reports.page import Subject, render_page
 from flexpredict.reports.rendering import render
 from flexpredict.reports.run_list import COLUMNS, RunList, last_change, listed
 from flexpredict.reports.views import Views, stored_views
+from flexpredict.reports.writing import MOST_COMPARED
 from flexpredict.runs.run_record import Run
 
-_MOST_COMPARED = 16
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
@@ -76,7 +76,7 @@ class _Site:
             title=self._runs.root.name,
             columns=COLUMNS,
             runs=self._listed(),
-            most=_MOST_COMPARED,
+            most=MOST_COMPARED,
         )
         return HTMLResponse(page, headers=_HEADERS)
 
@@ -96,7 +96,7 @@ class _Site:
     def _chosen(self, request: Request, answer: Callable[[Sequence[str], Sequence[Run]], Response]) -> Response:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
         runs = self._runs.read()
-        if not names or len(names) > _MOST_COMPARED or any(name not in runs for name in names):
+        if not names or len(names) > MOST_COMPARED or any(name not in runs for name in names):
             return Response("There is no such run.", status_code=404, media_type="text/plain", headers=_HEADERS)
         return answer(names, [runs[name] for name in names])
 

@@ -8,10 +8,12 @@ from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 from flexpredict.reports.page import Subject, render_page
+from flexpredict.reports.run_list import find_runs
 from flexpredict.reports.views import Views, look_into, stored_views
 from flexpredict.runs.encoder_file import is_run
 from flexpredict.runs.run_record import read_run
 
+MOST_COMPARED = 16  # runs on one page: more lines in a chart cannot be told apart
 _GENERATOR = b'<meta name="generator" content="flexpredict">'
 
 
@@ -42,6 +44,12 @@ def refresh_report(run: Path) -> Path:
     """Write the page of a run that goes on: new curves, and the pictures that its page has already."""
     page = run / "report.html"
     return _write(page, render_page(_subjects([run]), stored_views(page)))
+
+
+def write_comparison(folder: Path, seed: int) -> Path:
+    """Write FOLDER/report.html: the runs below the folder that have this seed, side by side."""
+    runs = [run for run in find_runs(folder.resolve()) if read_run(run).config.get("seed") == seed]
+    return write_report(runs[:MOST_COMPARED], folder / "report.html")
 
 
 def short_labels(names: Sequence[str | Path]) -> list[str]:

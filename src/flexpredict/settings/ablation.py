@@ -5,11 +5,11 @@ from pathlib import Path
 
 from flexpredict.settings.ranges import ranged
 from flexpredict.settings.recipe import Recipe
-from flexpredict.settings.run import Names
+from flexpredict.settings.run import Names, RecipeFile
 
 
 @dataclass(kw_only=True)
-class StudySettings:
+class StudySettings(RecipeFile):
     """What is varied and measured.
 
     Args:
@@ -32,8 +32,6 @@ class StudySettings:
         nice: how much other processes come first, 0 to 19.
         out: folder for runs, tables and figures.
         chapter: folder for a page with the results, such as studies/table6.
-        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
-            are given beside it override it.
         dry_run: show the plan and how long it would take, and start nothing.
     """
 
@@ -41,18 +39,17 @@ class StudySettings:
     test: list[str] | str | None = None
     holdout: float = ranged(0.1, above=0, below=1)
     seeds: int | None = ranged(None, least=1)
-    labels: list[float] = field(default_factory=lambda: [0.01, 1.0])
+    labels: list[float] = ranged([0.01, 1.0], above=0, most=1)
     subsets: int = ranged(5, least=1)
     location_images: int = ranged(2000, least=1)
     noise: float = ranged(0.2, least=0)
     levels: list[float] = field(default_factory=list)
-    where: list[float] = field(default_factory=lambda: [0.0, 0.25, 0.5, 0.75, 1.0])
+    where: list[float] = ranged([0.0, 0.25, 0.5, 0.75, 1.0], least=0, most=1)
     l1_weight: float = ranged(1e-5, least=0)
     jobs: int | None = ranged(None, least=1)
     nice: int = ranged(0, least=0, most=19)
     out: str | Path = "ablations"
     chapter: str | Path | None = None
-    config: str | Path | None = None
     dry_run: bool = False
 
 

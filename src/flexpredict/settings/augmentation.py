@@ -1,9 +1,8 @@
 """What may happen to an image on its way into the model."""
 
-import math
 from dataclasses import dataclass
 
-from flexpredict.errors import UserError
+from flexpredict.settings.ranges import check_ranges, ranged
 
 
 @dataclass(frozen=True)
@@ -20,24 +19,15 @@ class Augmentation:
         grayscale: probability of removing the colors.
     """
 
-    crop_scale: tuple[float, float] | None = (0.3, 1.0)
-    crop_aspect: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.0
-    blur: float = 0.0
-    blur_sigma: tuple[float, float] = (0.1, 2.0)
-    grayscale: float = 0.0
+    crop_scale: tuple[float, float] | None = ranged((0.3, 1.0), above=0, most=1, span=True)
+    crop_aspect: tuple[float, float] = ranged((3 / 4, 4 / 3), above=0, span=True)
+    flip: float = ranged(0.0, least=0, most=1)
+    blur: float = ranged(0.0, least=0, most=1)
+    blur_sigma: tuple[float, float] = ranged((0.1, 2.0), above=0, span=True)
+    grayscale: float = ranged(0.0, least=0, most=1)
 
     def __post_init__(self) -> None:
-        for name in ("flip", "blur", "grayscale"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"augmentation.{name}={getattr(self, name)} is not a probability. Use 0 to 1.")
-        for name, most in (("crop_scale", 1.0), ("crop_aspect", math.inf), ("blur_sigma", math.inf)):
-            limits = getattr(self, name)
-            if limits is not None and not 0 < limits[0] <= limits[1] <= most:
-                raise UserError(
-                    f"augmentation.{name}={limits} is not a range: give (smallest, largest), both above 0"
-                    + (f" and at most {most:g}." if most < math.inf else ".")
-                )
+        check_ranges(self, "augmentation.")
 
 
 PRESETS = {

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from flexpredict.settings.ranges import ranged
+
 Kind = Literal["multiblock", "random", "blocks", "published"]
 
 
@@ -30,14 +32,14 @@ class Masking:
     """
 
     kind: Kind | None = None
-    targets: int = 4
-    target_scale: tuple[float, float] = (0.15, 0.2)
-    target_aspect: tuple[float, float] = (0.75, 1.5)
-    context_scale: tuple[float, float] = (0.85, 1.0)
-    min_context: float = 0.25
-    mask_ratio: float | None = None
-    contexts_per_image: int = 1
-    cell: int = 1
+    targets: int = ranged(4, least=1, most=100)
+    target_scale: tuple[float, float] = ranged((0.15, 0.2), above=0, most=1, span=True)
+    target_aspect: tuple[float, float] = ranged((0.75, 1.5), above=0, span=True)
+    context_scale: tuple[float, float] = ranged((0.85, 1.0), above=0, most=1, span=True)
+    min_context: float = ranged(0.25, least=0, below=1)
+    mask_ratio: float | None = ranged(None, least=0, below=1)
+    contexts_per_image: int = ranged(1, least=1, most=100)
+    cell: int = ranged(1, least=1)
 
     def settled(self, kind: Kind = "multiblock") -> "Masking":
         """These settings with kind and mask_ratio filled in. kind: the default of the method."""

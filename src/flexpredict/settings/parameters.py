@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from flexpredict.settings.declarations import descriptions
+from flexpredict.settings.declarations import REQUIRED, descriptions
 from flexpredict.settings.typed_values import typed_values, with_dataclasses
 
 P = ParamSpec("P")
@@ -34,10 +34,15 @@ def _called_like(
 ) -> Callable[P, T]:
     signature = inspect.signature(settings)
     returns = inspect.signature(function).return_annotation
+    required = [name for name, one in signature.parameters.items() if one.default is REQUIRED]
 
     @functools.wraps(function)
     def call(*positional: P.args, **named: P.kwargs) -> T:
-        return function(make({**signature.bind_partial(*positional).arguments, **named}))
+        given = {**signature.bind_partial(*positional).arguments, **named}
+        missing = [name for name in required if name not in given]
+        if missing:
+            raise TypeError(f"{function.__name__}() needs {' and '.join(missing)}")
+        return function(make(given))
 
     call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
     described = descriptions(settings)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from flexpredict.errors import UserError
+from flexpredict.settings.ranges import check_ranges, ranged
 
 WEIGHT_STD = 0.02  # of the entries of a new A
 Covariance = Literal["tied", "fixed", "untied", "diagonal", "conditional"]
@@ -34,15 +35,15 @@ class Positions:
     """
 
     kind: Literal["stochastic", "sincos", "learned"] = "stochastic"
-    noise_std: float | None = None
-    noise_to_signal: float | None = None
+    noise_std: float | None = ranged(None, least=0)
+    noise_to_signal: float | None = ranged(None, least=0)
     convention: Literal["paper", "released"] | None = None
     covariance: Covariance = "tied"
     noise_on: NoiseOn = "masked"
     hold: bool = False
-    l1: float = 0.0
+    l1: float = ranged(0.0, least=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    final_level: float = 1.0
+    final_level: float = ranged(1.0, least=0)
 
     def level(self, in_features: int, weight_std: float = WEIGHT_STD) -> float:
         """The noise_std that these settings mean for a new A of so many columns; raises where they mean nothing."""
@@ -54,11 +55,7 @@ class Positions:
         return 0.25 if self.noise_std is None else self.noise_std
 
     def _check(self) -> None:
-        for name in ("noise_std", "noise_to_signal", "l1", "final_level"):
-            value = getattr(self, name) or 0.0
-            if not 0.0 <= value < math.inf:
-                what = {"l1": "a penalty"}.get(name, "a noise level")
-                raise UserError(f"positions.{name} is {value:g}, but {what} cannot be negative or infinite.")
+        check_ranges(self, "positions.")
         if self.kind != "stochastic":
             self._refuse(
                 f"positions.kind={self.kind} has no noise. Leave them out, or use positions.kind=stochastic.",

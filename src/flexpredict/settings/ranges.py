@@ -1,7 +1,6 @@
 """Ranges of settings: declared beside their defaults, checked in one place before anything is done."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 from flexpredict.errors import UserError
@@ -9,12 +8,20 @@ from flexpredict.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Which numbers a setting may have. Bounds that are None are not there."""
+    """Which numbers a setting may have. Bounds that are None are not there; a span is two numbers in order."""
 
     above: float | None = None
     least: float | None = None
     most: float | None = None
     below: float | None = None
+    span: bool = False
+
+    def allows(self, value: Any) -> bool:
+        """Whether a number, or each of several, is in this range. A value that is left open (None) is."""
+        if value is None:
+            return True
+        numbers = list(value) if isinstance(value, tuple | list) else [value]
+        return all(number in self for number in numbers) and (not self.span or numbers == sorted(numbers))
 
     def __contains__(self, value: float) -> bool:
         """Infinity and not-a-number are in no range."""
@@ -29,12 +36,16 @@ class Range:
     def __str__(self) -> str:
         words = {"above": "more than", "least": "at least", "most": "at most", "below": "less than"}
         bounds = {name: getattr(self, name) for name in words}
-        return " and ".join(f"{words[name]} {bound:g}" for name, bound in bounds.items() if bound is not None)
+        text = " and ".join(f"{words[name]} {bound:g}" for name, bound in bounds.items() if bound is not None)
+        return f"{text}, the smallest first and the largest second" if self.span else text
 
 
-def ranged(default: Any, **bounds: float) -> Any:
-    """A field of a dataclass with a default and a `Range`: above=0, least=1, most=1, below=1."""
-    return dataclasses.field(default=default, metadata={"range": Range(**bounds)})
+def ranged(default: Any, **bounds: Any) -> Any:
+    """A field of a dataclass with a default and a `Range`: above=0, least=1, most=1, below=1, span=True."""
+    metadata = {"range": Range(**bounds)}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Checked:
@@ -51,12 +62,6 @@ def check_ranges(settings: Any, group: str = "") -> None:
         if dataclasses.is_dataclass(value):
             check_ranges(value, f"{name}.")
         allowed = field.metadata.get("range")
-        if allowed is not None and any(number not in allowed for number in _numbers(value)):
+        if allowed is not None and not allowed.allows(value):
             shown = list(value) if isinstance(value, tuple) else value
             raise UserError(f"{name}={shown} is out of range: it must be {allowed}.")
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    """A value left open has none; a pair has two."""
-    if value is not None:
-        yield from value if isinstance(value, (tuple, list)) else (value,)

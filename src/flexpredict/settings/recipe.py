@@ -28,8 +28,8 @@ class PredictorSize:
         heads: attention heads (by default the encoder's number, or the nearest that divides the width).
     """
 
-    dim: int | None = ranged(None, least=4)
-    depth: int | None = ranged(None, least=1)
+    dim: int | None = ranged(None, least=4, most=65_536)
+    depth: int | None = ranged(None, least=1, most=1000)
     heads: int | None = ranged(None, least=1)
 
 
@@ -106,7 +106,7 @@ class Recipe:
     normalize_pixels: bool = True
     augmentation: Augmentation | Literal["ijepa", "stop", "none"] | None = None
     scale: Scale | None = None
-    epochs: float | None = ranged(None, above=0)
+    epochs: float | None = ranged(None, above=0, most=1e6)
     minutes: float | None = ranged(None, above=0)
     epoch_size: int | None = ranged(None, least=1)
     max_skipped: float = ranged(0.05, least=0, most=1)

@@ -1,33 +1,78 @@
-"""What `pretrain` takes: a recipe, and the folder of its run."""
+"""What the verbs take that train by a recipe: `pretrain` and `plan` (and `ablate`, see ablation)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flexpredict.settings.ranges import ranged
 from flexpredict.settings.recipe import Recipe
+from flexpredict.settings.typed_values import typed_values
 
+# Paths are welcome in Python, and a number of images; a command line gives text, as config.yaml does.
 if TYPE_CHECKING:
-    Names: TypeAlias = str | Path | Sequence[str | Path]
+    Names: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+    NamesOrCount: TypeAlias = Names | int
 else:
-    Names = str | list[str]  # as a command line gives them
+    Names = NamesOrCount = str | list[str]
+
+
+def as_list(names: Names) -> list[str]:
+    """One name or several, as text."""
+    return [fspath(name) for name in ([names] if isinstance(names, str | PathLike) else names)]
 
 
 @dataclass(kw_only=True)
-class RunSettings(Recipe):
+class RecipeFile:
+    """Where a recipe is read from.
+
+    Args:
+        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
+            are given beside it override it.
+    """
+
+    config: str | Path | None = None
+
+
+@dataclass(kw_only=True)
+class RunSettings(Recipe, RecipeFile):
     """A recipe, and the folder of its run.
 
     Args:
         out: the run folder to make.
-        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
-            are given beside it override it.
         resume: continue the interrupted run in `out`, with the recipe that it has.
         overwrite: replace the run in `out`.
     """
 
-    # Paths are welcome here; a recipe holds names, as config.yaml does.
     data: Names | None = field(default=None, kw_only=False)  # type: ignore[assignment]
     out: str | Path = field(default="runs/pretrain", kw_only=False)
-    config: str | Path | None = None
     resume: bool = False
     overwrite: bool = False
+
+
+@dataclass(kw_only=True)
+class PlanSettings(Recipe, RecipeFile):
+    """A recipe, and what it is to run on.
+
+    Args:
+        data: the number of images; or images, as for pretrain.
+        on: accelerators to reckon for: rtx3090, rtx4090, l4, l40s, a100-40gb, a100-80gb, h100, h200, b200, mi300x.
+        utilization: share of an accelerator's peak speed that is assumed; well-tuned training of ViTs reaches 0.3 to
+            0.5.
+        memory: gigabytes of a device, to say which batch fits into it.
+        measure: measure some steps on this machine.
+    """
+
+    data: NamesOrCount | None = field(default=None, kw_only=False)  # type: ignore[assignment]
+    on: list[str] = field(default_factory=lambda: ["rtx4090", "a100-80gb", "h100"])
+    utilization: float = ranged(0.4, above=0, most=1)
+    memory: float | None = ranged(None, above=0)
+    measure: bool = True
+
+
+def split_values(source: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Typed values of the recipe, and of what a verb takes besides. source: the dataclass that declares all."""
+    values, names = typed_values(source, given), {one.name for one in fields(Recipe)}
+    recipe = {name: value for name, value in values.items() if name in names}
+    return recipe, {name: value for name, value in values.items() if name not in names}

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flexpredict.errors import UserError
+from flexpredict.settings.ranges import ranged
 
 Resolution = Literal["full", "half_bilinear", "half_max"]
 Standardize = Literal["none", "feature", "position"]
@@ -27,7 +28,7 @@ class Targets:
 
     norm: Norm = "layer"
     standardize: Standardize | None = None
-    layers: int | None = None
+    layers: int | None = ranged(None, least=1)
     resolution: Resolution = "full"
 
     @property
@@ -37,7 +38,7 @@ class Targets:
 
     def check(self, depth: int) -> None:
         """Refuse settings that an encoder of so many layers does not have."""
-        if self.layers is not None and not 1 <= self.layers <= depth:
+        if self.layers is not None and self.layers > depth:
             raise UserError(f"targets.layers={self.layers}, but the encoder has {depth} layers. Choose 1 to {depth}.")
         if self.norm == "tanh" and (self.layers or 1) > 1:
             raise UserError(

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, reduce
-from pathlib import Path
+from os import PathLike, fspath
 from typing import Any, Union
 
 import yaml
@@ -14,7 +14,7 @@ from flexpredict.errors import UserError, closest, did_you_mean, printable
 from flexpredict.settings.declarations import Setting, alternatives, declared, in_words
 
 _WRONG_VALUE = (ArgumentError, TypeError, ValueError, OverflowError)
-_PLAIN = (str, int, float, list, tuple, dict, Path, type(None))
+_PLAIN = (str, int, float, list, tuple, dict, PathLike, type(None))
 _LONGEST = 200  # characters of a value that a message shows
 
 
@@ -85,10 +85,9 @@ def _as_group(setting: Setting, value: Any) -> Mapping[str, Any] | None:
 def _converted(setting: Setting, value: Any) -> Any:
     if str in alternatives(setting.kind) and not isinstance(value, _PLAIN):
         return value  # from Python, the thing itself may be given instead of its name: an encoder, opened images
-    if isinstance(value, Path):
-        value = str(value)
-    elif isinstance(value, list | tuple):
-        value = [str(one) if isinstance(one, Path) else one for one in value]
+    value = [_as_text(one) for one in value] if isinstance(value, list | tuple) else _as_text(value)
+    if setting.is_list and isinstance(value, str | int | float) and str not in alternatives(setting.kind):
+        value = _as_list(value)
     try:
         converted = _convert(setting.kind, value)
     except _WRONG_VALUE as error:
@@ -96,6 +95,17 @@ def _converted(setting: Setting, value: Any) -> Any:
     if converted is None and type(None) not in alternatives(setting.kind, with_none=True):
         raise UserError(_refusal(setting, value))
     return converted
+
+
+def _as_text(value: Any) -> Any:
+    """Paths, and what stands for one such as a run, as text."""
+    return fspath(value) if isinstance(value, PathLike) else value
+
+
+def _as_list(value: str | int | float) -> Any:
+    """One value where several may be: [value], unless it is text that is a list itself, or null."""
+    is_list = isinstance(value, str) and (value[:1] == "[" or value == "null")
+    return value if is_list else [value]
 
 
 def _convert(kind: Any, value: Any) -> Any:

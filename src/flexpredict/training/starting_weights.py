@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
+from flexpredict.encoders.arguments import EncoderOptions
 from flexpredict.encoders.checkpoints.predictors import PublishedPredictor, published_predictor
 from flexpredict.encoders.loaded_weights import LoadedWeights
 from flexpredict.encoders.names import resolve_name
@@ -53,7 +54,7 @@ def initial_weights(recipe: Recipe) -> InitialWeights:
     if name.kind == "run" and last_checkpoint(RunFolder(name.path).checkpoints) is not None:
         return _from_run(name.path, recipe)
     heads = None if name.heads else recipe.model_options.get("num_heads")
-    return _from_encoder(load_weights(name, heads=heads), recipe)
+    return _from_encoder(load_weights(name, EncoderOptions(heads=heads)), recipe)
 
 
 def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:

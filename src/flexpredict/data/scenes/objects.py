@@ -1,4 +1,4 @@
-"""Paints the objects of the built-in scenes: outline, relief, pattern, light and shadow.
+"""Paints the objects of the built-in scenes: outline, relief, bands, light and shadow.
 
 An object is painted in a square tile just large enough for it, all objects with the same tile size at once.
 """
@@ -6,19 +6,19 @@ An object is painted in a square tile just large enough for it, all objects with
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flexpredict.data.scenes.shapes import SPAN, distance_tables
+from flexpredict.data.scenes.shapes import SPAN, Floats, distance_tables
 
-Floats = NDArray[np.float64]
 Pixels = NDArray[np.float32]  # n S S
 
 AMBIENT, DIFFUSE = 0.5, 0.62  # light from everywhere; light from the lamp on a surface that faces it
 LAMP_HEIGHT = 0.75  # z of the unit vector toward the lamp: low enough that slopes show
 SHADOW_WIDTH, SHADOW_DARKNESS = 0.3, 0.55  # in object radii; the share of light it takes away at the outline
-PATTERN_SHARPNESS = 3.0  # how steeply body and pattern change over: soft enough not to alias at 64 px
+BAND_SHARPNESS = 3.0  # how steeply bands begin and end: soft enough not to alias at 64 px
 _TILE_SIZES = 8  # more of them waste fewer pixels, fewer of them call numpy less often
 
 
@@ -30,9 +30,9 @@ class Objects:
     center: Floats  # N 2: y, x
     radius: Floats  # N
     angle: Floats  # N
-    colors: Floats  # N 2 3: of the body and of its pattern
-    pattern: Floats  # N 4: what 1, p, q and pq contribute, where p and q are two crossing triangle waves
-    pattern_waves: Floats  # N 4: angle, cycles a radius, phase of p, phase of q
+    colors: Floats  # N 2 3: of the body and of its bands
+    banded: NDArray[np.bool_]  # N: whether it has a pattern
+    bands: Floats  # N 3: angle, cycles a radius, phase
     bevel: Floats  # N: how far in from its outline an object rises, as a share of its deepest point; 1 is a cushion
     gloss: Floats  # N: gray levels of the highlight
 
@@ -70,7 +70,7 @@ def _paint_tiles(which: NDArray[np.int64], o: Objects, light: Floats, side: int,
 
     distance = _distance_to_outline(o, dy, dx, short)
     facing = _facing(o, distance, light, in_pixels)
-    mix = _pattern(o, dy, dx)
+    banded = _bands(o, dy, dx)
     cover = distance * _each(in_pixels)
     cover += 0.5
     _limit(cover)
@@ -90,8 +90,8 @@ def _paint_tiles(which: NDArray[np.int64], o: Objects, light: Floats, side: int,
     cover *= AMBIENT + DIFFUSE * facing
     paint = np.empty((len(which), 3, side, side), np.float32)
     for channel in range(3):
-        body, pattern = o.colors[:, 0, channel], o.colors[:, 1, channel]
-        color = mix * _each(pattern - body)
+        body, band = o.colors[:, 0, channel], o.colors[:, 1, channel]
+        color = banded * _each(band - body)
         color += _each(body)
         color *= cover
         np.add(color, highlight, out=paint[:, channel])
@@ -134,29 +134,13 @@ def _facing(o: Objects, distance: Pixels, light: Floats, in_pixels: Floats) -> P
     return toward
 
 
-def _pattern(o: Objects, dy: Floats, dx: Floats) -> Pixels:
-    """Share of the pattern's color: stripes, checks or dots, all from two crossing waves."""
-    angle, cycles, phase_p, phase_q = o.pattern_waves.T
-    p, q = (_triangle_wave(wave) for wave in _turned(dy, dx, angle, cycles, phase_p, phase_q))
-    constant, of_p, of_q, of_pq = o.pattern.T * PATTERN_SHARPNESS
-    mix = p * q
-    mix *= _each(of_pq)
-    p *= _each(of_p)
-    q *= _each(of_q)
-    mix += p
-    mix += q
-    mix += _each(constant + 0.5)
-    return _limit(mix)
-
-
-def _triangle_wave(cycles: Pixels) -> Pixels:
-    """Between -1 and 1, in place."""
-    cycles -= np.floor(cycles)
-    cycles -= 0.5
-    np.abs(cycles, out=cycles)
-    cycles *= 4
-    cycles -= 1
-    return cycles
+def _bands(o: Objects, dy: Floats, dx: Floats) -> Pixels:
+    """Share of the color of the bands: a triangle wave between -1 and 1, made steeper and cut off."""
+    angle, cycles, phase = o.bands.T
+    wave, _ = _turned(dy, dx, angle, cycles, phase, phase)
+    wave -= np.floor(wave)
+    wave = 4 * np.abs(wave - 0.5) - 1
+    return _limit(BAND_SHARPNESS * wave + 0.5) * _each(o.banded)
 
 
 def _turned(
@@ -172,7 +156,7 @@ def _outer(down: Floats, across: Floats) -> Pixels:
     return down.astype(np.float32)[:, :, None] + across.astype(np.float32)[:, None, :]
 
 
-def _each(number: Floats) -> Pixels:
+def _each(number: NDArray[Any]) -> Pixels:
     """One number an object, n -> n 1 1."""
     return number.astype(np.float32)[:, None, None]
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from flexpredict.data.scenes.dice import Floats
-
+Floats = NDArray[np.float64]
 Shape = Callable[[Floats, Floats], Floats]
 
 # A table covers [-SPAN, SPAN]² in units of the object's radius: the largest shape and the shadow around it.
@@ -19,8 +18,6 @@ SPAN = 1.35
 # All shapes have the area of a ball of this radius, or else the number of object pixels would tell the class.
 BALL_RADIUS = 0.74
 _DIRECTIONS = 360
-# What 1, p, q and pq contribute (see `Objects.pattern`).
-PLAIN, STRIPED = (-1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)
 
 
 def _crescent(x: Floats, y: Floats) -> Floats:
@@ -142,11 +139,3 @@ def orbits(radius: float) -> Floats:
 
 def _cell_centers(resolution: int) -> Floats:
     return ((np.arange(resolution) + 0.5) / resolution * 2 - 1) * SPAN
-
-
-def pattern_waves(coats: Floats, numbers: Floats) -> Floats:
-    """... 4: angle and cycles nearly those of the coats (... 6), any phases. numbers: ... 4, in [0, 1)."""
-    waves = numbers * (0.3, 0.2, 1, 1) - (0.15, 0, 0, 0)
-    waves[..., 0] += np.deg2rad(coats[..., 4])
-    waves[..., 1] += coats[..., 5]
-    return waves

@@ -1,6 +1,7 @@
-"""Decides what is in a built-in scene, and how it moves: all that is random is here, and in `parts.py` for parts.
+"""Decides what is in a built-in scene, and how it moves: all that is random is here.
 
-All of it is independent of the class except the shapes of objects, and the look of their parts.
+All of it is independent of the class except the shapes of objects and the look of their parts. Where a part stands is
+set by a dial from 0, always on top of its object, to 1, anywhere around it; nothing else changes with the dial.
 """
 
 from dataclasses import dataclass, replace
@@ -9,12 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flexpredict.data.scenes.backdrops import Backdrops
-from flexpredict.data.scenes.dice import Dice, Floats, Ints, Range
-from flexpredict.data.scenes.drawing import Scenes
+from flexpredict.data.scenes.drawing import Backdrops, Scenes
 from flexpredict.data.scenes.objects import Objects
-from flexpredict.data.scenes.parts import Parts, attached, imagine_parts
-from flexpredict.data.scenes.shapes import PLAIN, SHAPES
+from flexpredict.data.scenes.shapes import BALL_RADIUS, PARTS, SHAPES, Floats, orbits
+from flexpredict.randomness import sample_keys, stream_key, uniform
+
+Ints = NDArray[np.int64]
+Range = tuple[float, float]
 
 # How hard the scenes are. Lengths are in shorter image sides.
 MAX_OBJECTS = 4  # counts are uniform from 1 to this
@@ -29,7 +31,7 @@ OBJECT_VALUE: Range = (0.85, 1.0)  # brightness of objects and backdrops: where 
 BACKDROP_VALUE: Range = (0.42, 0.5)  # figure and ground are harder to tell apart
 OBJECT_SATURATION: Range = (0.0, 0.2)  # colors say nothing about the class; the stronger they are,
 BACKDROP_SATURATION: Range = (0.0, 0.1)  # the more of what a model learns first is color
-PATTERN_VALUE: Range = (0.1, 0.3)  # brightness of a part's stripes: far from the body's, so that they show at any hue
+BAND_VALUE: Range = (0.1, 0.3)  # brightness of a part's bands: far from the body's, so that they show at any hue
 BACKDROP_CONTRAST = 0.15  # multiplies gradients, clouds, stripes, checks and spots
 HAZE = 0.3  # share of the backdrop's color in an object at FARTHEST: the cue to distance besides size
 NOISE_LEVEL = 2.0  # standard deviation of the sensor noise, in gray levels
@@ -40,6 +42,58 @@ SPEED, SPIN, BREATH, PAN = 0.03, 0.06, 0.02, 0.005  # of objects (sides, radians
 _CANDIDATES = 256  # places tried for an object before it is left out, which happens in 1 of 50 scenes
 _CLOUDS, _SPOTS = 3, 8
 _PLAIN, _STRIPES, _CHECKS, _GROUND, _SPOTTED = range(5)
+
+PART_RADIUS = 0.5  # in radii of the object
+HOME = -np.pi / 2  # on top, the place that mirroring an image leaves where it is
+_OVERLAP = 0.4  # share of a part's radius that is behind its object: enough for the notches of any part to touch it
+# The part of each shape, and whether it has bands: no two the same.
+_PART_OF = {
+    "ball": ("eyelet", True),
+    "box": ("sparkle", False),
+    "ring": ("clover", False),
+    "star": ("knob", True),
+    "cross": ("knob", False),
+    "crescent": ("eyelet", False),
+    "triangle": ("clover", True),
+    "bar": ("diamond", True),
+    "heart": ("sparkle", True),
+    "flower": ("diamond", False),
+}
+_PART_KINDS = np.array([len(SHAPES) + list(PARTS).index(_PART_OF[shape][0]) for shape in SHAPES])
+_PART_BANDED = np.array([_PART_OF[shape][1] for shape in SHAPES])
+
+
+class Dice:
+    """Uniform numbers for B scenes, each a pure function of the scene's key and of what it is for.
+
+    float64, because sines and the like may differ in their last bit with the length of an array: rounded to float32
+    afterwards, a scene is the same in whatever batch it is drawn.
+    """
+
+    def __init__(self, keys: torch.Tensor) -> None:
+        self._keys = keys
+
+    def __call__(self, what: str, *shape: int) -> Floats:
+        """B *shape, in [0, 1)."""
+        keys = sample_keys(stream_key(0, what), self._keys)
+        numbers = uniform(keys, int(np.prod(shape))).double().numpy()
+        return numbers.reshape(len(keys), *shape)
+
+    def between(self, what: str, ends: Range, *shape: int) -> Floats:
+        return ends[0] + (ends[1] - ends[0]) * self(what, *shape)
+
+    def choice(self, what: str, options: int, *shape: int) -> Ints:
+        return (self(what, *shape) * options).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One part of each of B K objects."""
+
+    kind: Ints  # B K: which shape
+    banded: NDArray[np.bool_]  # B K
+    bands: Floats  # B K 3
+    direction: Floats  # B K: of the part from the middle of its object, as the object stands before it is turned
 
 
 @dataclass(frozen=True)
@@ -66,9 +120,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
     distance = _distances(dice, nearest, wanted)
     radius = RADIUS_AT_1 / distance * dice.between("size", (1 - SIZE_SPREAD, 1 + SIZE_SPREAD), count)
     center, present = _places(dice("place", count, _CANDIDATES, 2), radius, wanted, size)
-
     kind = np.broadcast_to(classes[:, None], radius.shape)
-
     backdrops = _backdrops(dice)
     lamp = dice.between("lamp", (0, 2 * np.pi))
     objects = Objects(
@@ -77,9 +129,9 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
         radius=radius,
         angle=np.pi * TURN * dice.between("angle", (-1, 1), count),
         colors=_object_colors(dice, distance, backdrops),
-        # Objects are plain: with a coat for each shape the class would be a matter of texture.
-        pattern=np.broadcast_to(PLAIN, (*kind.shape, 4)),
-        pattern_waves=np.zeros((*kind.shape, 4)),
+        # Objects are plain: with a pattern for each shape the class would be a matter of texture.
+        banded=np.zeros(kind.shape, np.bool_),
+        bands=np.zeros((*kind.shape, 3)),
         bevel=dice.between("bevel", (0.35, 1), count),
         gloss=130 * dice("gloss", count) ** 2,
     )
@@ -129,6 +181,33 @@ def at_frame(worlds: Worlds, frame: int, size: tuple[int, int]) -> Scenes:
     )
 
 
+def imagine_parts(dice: Dice, of: Ints, where: float) -> Parts:
+    """of: B K, the kinds of the objects. where: from 0, every part on top, to 1, every direction equally likely."""
+    bands = dice("part waves", of.shape[1], 4)[..., :3] * (0.3, 0.2, 1) - (0.15, 0, 0) + (np.pi / 2, 0.8, 0)
+    return Parts(
+        kind=_PART_KINDS[of],
+        banded=_PART_BANDED[of],
+        bands=bands,
+        direction=HOME + where * np.pi * dice.between("part place", (-1, 1), of.shape[1]),
+    )
+
+
+def attached(parts: Parts, objects: Objects) -> Objects:
+    """The parts as objects to be painted, each at the outline of its own."""
+    orbit = orbits(PART_RADIUS * BALL_RADIUS * (1 - _OVERLAP))
+    steps = np.round(parts.direction / (2 * np.pi) * orbit.shape[1]).astype(np.int64) % orbit.shape[1]
+    away = objects.radius * orbit[objects.kind, steps]
+    toward = objects.angle + parts.direction
+    return replace(
+        objects,
+        kind=parts.kind,
+        center=objects.center + away[..., None] * np.stack((np.sin(toward), np.cos(toward)), axis=-1),
+        radius=PART_RADIUS * objects.radius,
+        banded=parts.banded,
+        bands=parts.bands,
+    )
+
+
 def _distances(dice: Dice, nearest: Floats, wanted: NDArray[np.bool_]) -> Floats:
     """B K, ascending over the wanted objects, which come first."""
     # The root puts more of them far away, as there is more room there.
@@ -166,17 +245,9 @@ def _where_centers_may_be(radius: Floats, size: tuple[int, int]) -> tuple[Floats
 def _object_colors(dice: Dice, distance: Floats, backdrops: Backdrops) -> Floats:
     """B K 2 3."""
     count = distance.shape[1]
-    body = _color(
-        dice("hue", count),
-        dice.between("saturation", OBJECT_SATURATION, count),
-        dice.between("value", OBJECT_VALUE, count),
-    )
-    pattern = _color(
-        dice("pattern hue", count),
-        dice.between("pattern saturation", OBJECT_SATURATION, count),
-        dice.between("pattern value", PATTERN_VALUE, count),
-    )
-    colors = np.stack((body, pattern), axis=2)
+    body = _color(dice, "", OBJECT_SATURATION, OBJECT_VALUE, count)
+    bands = _color(dice, "pattern ", OBJECT_SATURATION, BAND_VALUE, count)
+    colors = np.stack((body, bands), axis=2)
     middle = backdrops.color + backdrops.slopes.sum(axis=1) / 2
     haze = HAZE * (distance - NEAREST[0]) / (FARTHEST - NEAREST[0])
     colors += haze[..., None, None] * (middle[:, None, None] - colors)
@@ -196,7 +267,8 @@ def _backdrops(dice: Dice) -> Backdrops:
         gray, tint = dice.between(what, (-1, 1), *shape, 1), dice.between(f"{what} tint", (-1, 1), *shape, 3)
         return BACKDROP_CONTRAST * levels * (0.55 * gray + 0.45 * tint)
 
-    color = _backdrop_color(dice, "backdrop")
+    color = _color(dice, "backdrop ", BACKDROP_SATURATION, BACKDROP_VALUE)
+    ground = _color(dice, "ground ", BACKDROP_SATURATION, BACKDROP_VALUE)
     clouds = dice.between("clouds", (-2, 2), _CLOUDS, 3)
     direction, cycles = dice.between("stripe direction", (0, 2 * np.pi)), dice.between("stripe cycles", (4, 9))
     stripes = np.stack((cycles * np.sin(direction), cycles * np.cos(direction), dice("stripe phase")), axis=1)
@@ -209,7 +281,7 @@ def _backdrops(dice: Dice) -> Backdrops:
         checks=dice.between("checks", (2.5, 5.5), 3),
         check_color=only(_CHECKS, contrast("check colour", 26)),
         horizon=dice.between("horizon", (0.25, 0.7)),
-        ground_color=only(_GROUND, _backdrop_color(dice, "ground") - color),
+        ground_color=only(_GROUND, ground - color),
         band_color=only(_GROUND, contrast("bands", 18)),
         spots=dice("spots", _SPOTS, 3) * (1, 1, 0.09) + (0, 0, 0.03),
         spot_colors=only(_SPOTTED, contrast("spot colours", 70, _SPOTS)),
@@ -217,15 +289,8 @@ def _backdrops(dice: Dice) -> Backdrops:
     )
 
 
-def _backdrop_color(dice: Dice, what: str) -> Floats:
-    return _color(
-        dice(f"{what} hue"),
-        dice.between(f"{what} saturation", BACKDROP_SATURATION),
-        dice.between(f"{what} value", BACKDROP_VALUE),
-    )
-
-
-def _color(hue: Floats, saturation: Floats, value: Floats) -> Floats:
-    """... -> ... 3, in gray levels."""
-    wheel = 0.5 + 0.5 * np.cos(2 * np.pi * (hue[..., None] - np.arange(3) / 3))
-    return 255 * value[..., None] * (1 - saturation[..., None] * (1 - wheel))
+def _color(dice: Dice, what: str, saturation: Range, value: Range, *shape: int) -> Floats:
+    """B *shape 3, in gray levels."""
+    wheel = 0.5 + 0.5 * np.cos(2 * np.pi * (dice(f"{what}hue", *shape)[..., None] - np.arange(3) / 3))
+    pale = 1 - dice.between(f"{what}saturation", saturation, *shape)[..., None] * (1 - wheel)
+    return 255 * dice.between(f"{what}value", value, *shape)[..., None] * pale

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -75,17 +74,9 @@ def holds_images(schema: pa.Schema, column: str) -> bool:
     return any(test(kind) for kind in kinds for test in tests)
 
 
-def image_contents(images: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The bytes of each image, or its path where there are no bytes, or nothing; and which of them are paths."""
-    contents, paths = images, pa.nulls(len(images))
-    if pa.types.is_struct(images.type):
-        contents = pc.struct_field(images, "bytes")
-        paths = pc.struct_field(images, "path") if images.type.get_field_index("path") >= 0 else paths
-    elif pa.types.is_string(images.type):
-        contents, paths = paths, contents
-    contents, paths = (pc.fill_null(part.cast(pa.large_binary()), b"") for part in (contents, paths))
-    is_path = pc.and_(pc.equal(contents, b""), pc.not_equal(paths, b""))
-    return pc.if_else(is_path, paths, contents), is_path
+def stored_image(value: Any) -> str | bytes | None:
+    """The image in a row: its bytes, or its path where there are none; None if the row holds no image."""
+    return ((value.get("bytes") or value.get("path")) if isinstance(value, dict) else value) or None
 
 
 def number_labels(

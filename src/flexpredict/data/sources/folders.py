@@ -62,7 +62,7 @@ def open_folder(root: Path, count: Count) -> FolderSource:
         name=str(root),
         classes=tuple(classes) if classes else None,
         labels=listing.tensors["labels"] if classes else None,
-        problems=[UnreadableImage(*problem) for problem in listing.notes["problems"]],
+        problems=listing.problems,
         names=names,
     )
 
@@ -94,10 +94,9 @@ def _list(root: Path, count: Count) -> Listing:
         tensors["labels"] = integers(labels)
     notes = {
         "classes": [place.removesuffix("/") for place in holders] if are_classes else None,
-        "problems": [[problem.name, problem.reason] for problem in problems],
         "others": others.most_common(3),
     }
-    return Listing(tensors, notes, watched)
+    return Listing(tensors, problems, notes, watched)
 
 
 def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> Iterator[tuple[bytes, list[bytes]]]:
@@ -153,10 +152,9 @@ def _is_folder(entry: "os.DirEntry[bytes]") -> bool:
 
 def _nothing(root: Path, listing: Listing) -> str:
     found = ", ".join(f"{number} {ending}" for ending, number in listing.notes["others"])
-    problems = listing.notes["problems"]
     return (
         f"There are no images in {root}"
         + (f", but other files ({found}). " if found else " or below. ")
-        + (f"{problems[0][0]} {problems[0][1]}. " if problems else "")
+        + (f"{listing.problems[0].name} {listing.problems[0].reason}. " if listing.problems else "")
         + f"Images are files that end in {', '.join(sorted(IMAGE_SUFFIXES))}."
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.data.decoding import Encoded, UnreadableImage
-from flexpredict.data.sources.columns import NO_IMAGE, find_columns, number_labels
+from flexpredict.data.sources.columns import NO_IMAGE, find_columns, number_labels, stored_image
 from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.errors import UserError, did_you_mean, in_a_line
@@ -125,8 +125,8 @@ def _undecoded(dataset: Any, column: str) -> Any:
 
 
 def _encoded(value: Any, name: str) -> str | bytes:
-    found: str | bytes | None = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
-    if not found:
+    found = stored_image(value)
+    if found is None:
         raise UnreadableImage(name, NO_IMAGE)
     if isinstance(found, bytes) or "://" not in found:
         return found

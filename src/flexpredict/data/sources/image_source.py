@@ -1,20 +1,24 @@
-"""What every source of images can do, and sources of images that are in memory."""
+"""What every source of images can do; images in memory, and images that are parts of larger files."""
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flexpredict.data.augmentation import Crops, crop_arrays
 from flexpredict.data.decoding import Encoded, UnreadableImage, decode, read_size
-from flexpredict.data.sources.listing import digest, digest_of
+from flexpredict.data.sources.listing import digest, digest_of, state_of
 from flexpredict.data.workers import set_current_image
 from flexpredict.sizes import Size
 
 MOST_CLASSES = 1_000_000  # a larger number is no class
+_FILES_KEPT_OPEN = 128
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,15 @@ class Record:
     @property
     def bytes_in_memory(self) -> int:
         return self.encoded.nbytes if isinstance(self.encoded, np.ndarray) else len(self.encoded)
+
+    def content(self) -> bytes | NDArray[np.uint8]:
+        """The bytes of the file, or the pixels."""
+        if not isinstance(self.encoded, str):
+            return self.encoded
+        try:
+            return Path(self.encoded).read_bytes()
+        except OSError as error:
+            raise UnreadableImage(self.name, error.strerror or str(error)) from error
 
 
 @dataclass(eq=False, kw_only=True)
@@ -138,6 +151,59 @@ class RecordSource(ImageSource):
 
     def fingerprint(self) -> str:
         return digest([record.name for record in self.records])
+
+
+@dataclass(eq=False, kw_only=True)
+class ByteRanges(ImageSource):
+    """Members of shards, rows of an unpacked table: image i is `lengths[i]` bytes from `starts[i]` in its file."""
+
+    files: list[str] = field(repr=False)
+    file_of: Tensor = field(repr=False)  # N int32: index into `files`
+    starts: Tensor = field(repr=False)  # N int64
+    lengths: Tensor = field(repr=False)  # N int64
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def describe(self, index: int) -> str:
+        return f"{self.files[int(self.file_of[index])]}, image {index}"
+
+    def encoded(self, index: int) -> Encoded:
+        return self.content(index)
+
+    def content(self, index: int) -> bytes:
+        start, length = int(self.starts[index]), int(self.lengths[index])
+        try:
+            # Unlike seek and read, this needs no position in the file, which processes share after a fork.
+            content = os.pread(_opened(self.files[int(self.file_of[index])]).descriptor, length, start)
+        except OSError as error:
+            raise UnreadableImage(self.describe(index), error.strerror or str(error)) from error
+        if len(content) < length:
+            raise UnreadableImage(self.describe(index), f"cut short: {len(content)} of {length} bytes are there")
+        return content
+
+    def fingerprint(self) -> str:
+        places = [digest_of(tensor.numpy()) for tensor in (self.file_of, self.starts, self.lengths)]
+        return digest([*places, *(f"{file} {state_of(file)}" for file in self.files)])
+
+
+def close_files() -> None:
+    """Close all files, as they may have been written again since they were opened."""
+    _opened.cache_clear()
+
+
+class _Opened:
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+@lru_cache(maxsize=_FILES_KEPT_OPEN)
+def _opened(path: str) -> _Opened:
+    return _Opened(path)
 
 
 def class_name(source: ImageSource, index: int) -> str:

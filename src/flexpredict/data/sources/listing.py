@@ -21,12 +21,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from flexpredict.data.image_files import UnreadableImage
 from flexpredict.errors import UserError
 from flexpredict.files import write_atomically
 
 Count = Callable[[int], None]  # is called with the number of images found since the last call
 
-_VERSION = "1"
+_VERSION = "2"
 # A folder that changed this shortly before it was listed may change again within the resolution of its time stamp.
 _SETTLED_AFTER = 2.0
 
@@ -71,9 +72,10 @@ def integers(values: "array[int]") -> Tensor:
 
 @dataclass(eq=False)
 class Listing:
-    """What was found, and the files and folders that it depends on."""
+    """What was found, what could not be read, and the files and folders that all of it depends on."""
 
     tensors: dict[str, Tensor]
+    problems: list[UnreadableImage]
     notes: dict[str, Any]
     watched: list[str] = field(default_factory=list)
 
@@ -114,11 +116,13 @@ def state_of(path: str) -> list[int] | None:
 def _load(path: Path) -> Listing | None:
     try:
         with safe_open(path, framework="pt") as file:
-            notes = json.loads(file.metadata()["notes"])
-            watched: dict[str, list[int]] = json.loads(file.metadata()["watched"])
+            notes, problems, watched = (
+                json.loads(file.metadata()[name]) for name in ("notes", "problems", "watched")
+            )
             if any(state_of(place) != state for place, state in watched.items()):
                 return None
-            return Listing({name: file.get_tensor(name) for name in file.keys()}, notes, list(watched))  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return Listing(tensors, [UnreadableImage(*problem) for problem in problems], notes, list(watched))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         return None  # missing or damaged, which does not matter: it is only a cache
 
@@ -128,7 +132,8 @@ def _save(path: Path, listing: Listing, started: float) -> None:
     newest = max((state[0] for state in watched.values() if state), default=0) / 1e9
     if None in watched.values() or newest > started - _SETTLED_AFTER:
         return
-    metadata = {"notes": json.dumps(listing.notes), "watched": json.dumps(watched)}
+    problems = [[problem.name, problem.reason] for problem in listing.problems]
+    metadata = {"notes": json.dumps(listing.notes), "problems": json.dumps(problems), "watched": json.dumps(watched)}
     tensors = {name: tensor.contiguous() for name, tensor in listing.tensors.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,12 +14,11 @@ from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.scenes.scenes import CLASSES, IMAGE_OPTIONS, SceneOptions, draw_scenes, read_options
 from flexpredict.data.sources.derived import JoinedSource, part_of, split_part
-from flexpredict.data.sources.file_patterns import expand_braces, matching_files
 from flexpredict.data.sources.folders import open_folder, suffix
 from flexpredict.data.sources.image_source import ArraySource, ImageSource, evenly_spaced
 from flexpredict.data.sources.listing import Count
 from flexpredict.data.sources.manifest import PACKING_SETTINGS, Manifest
-from flexpredict.data.sources.shards import ShardStream, can_be_indexed, open_shards
+from flexpredict.data.sources.shards import ShardStream, can_be_indexed, expand_braces, matching_files, open_shards
 from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAsStream, is_stream
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.named_options import split_options

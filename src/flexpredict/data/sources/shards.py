@@ -1,25 +1,26 @@
 """WebDataset shards: tar files of images, with a class in a .cls beside each where there are classes."""
 
 import bz2
+import glob
 import gzip
 import lzma
 import os
+import re
 import subprocess
 import tempfile
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.byte_ranges import ByteRanges, close_files
 from flexpredict.data.sources.folders import IMAGE_SUFFIXES, suffix
-from flexpredict.data.sources.image_source import MOST_CLASSES, Record
+from flexpredict.data.sources.image_source import MOST_CLASSES, ByteRanges, Record, close_files
 from flexpredict.data.sources.listing import Count, Listing, Names, NamesBuilder, cached_listing, integers
 from flexpredict.data.sources.manifest import Manifest
 from flexpredict.data.sources.streams import ImageStream
@@ -51,7 +52,7 @@ def open_shards(name: str, files: list[str], count: Count) -> ShardSource:
     """An index of all images in the shards. It is made by skipping from header to header."""
     close_files()
     listing = cached_listing("shards", map(os.path.abspath, files), lambda: _list(files, count), _WORTH_KEEPING)
-    tensors, problems = listing.tensors, [UnreadableImage(*problem) for problem in listing.notes["problems"]]
+    tensors, problems = listing.tensors, listing.problems
     if not len(tensors["starts"]):
         reason = f": {problems[0]}" if problems else ""
         raise UserError(
@@ -70,6 +71,34 @@ def open_shards(name: str, files: list[str], count: Count) -> ShardSource:
         lengths=tensors["lengths"],
         names=Names(tensors["names"], tensors["ends"]),
     )
+
+
+def matching_files(pattern: str) -> list[str]:
+    """Files that match: braces first, where every name must exist, then * and ?."""
+    found = []
+    for name in expand_braces(os.path.expanduser(pattern)):
+        matches = glob.glob(name) if glob.has_magic(name) else [name] if "{" in pattern else []
+        if matches == [name] and not os.path.isfile(name):
+            raise UserError(f"{name} is missing, which {pattern} names. Complete the shards, or name fewer.")
+        found += matches
+    return found
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """shards-{00..02}.tar -> shards-00.tar, shards-01.tar, shards-02.tar; {a,b} likewise."""
+    parts = re.split(r"(\{[^{}]*\})", pattern)
+    choices = []
+    for part in parts:
+        span = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", part)
+        if span:
+            first, last = span.groups()
+            numbers = range(int(first), int(last) + 1)
+            choices.append([str(number).zfill(len(first)) for number in numbers])
+        elif part.startswith("{") and "," in part:
+            choices.append(part[1:-1].split(","))
+        else:
+            choices.append([part])
+    return ["".join(choice) for choice in product(*choices)]
 
 
 def can_be_indexed(file: str) -> bool:
@@ -154,8 +183,7 @@ def _list(files: list[str], count: Count) -> Listing:
         "lengths": integers(lengths),
         "labels": integers(labels),
     }
-    notes = {"problems": [[problem.name, problem.reason] for problem in problems]}
-    return Listing(tensors, notes, [os.path.abspath(path) for path in files])
+    return Listing(tensors, problems, {}, [os.path.abspath(path) for path in files])
 
 
 def _images(

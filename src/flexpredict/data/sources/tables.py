@@ -11,27 +11,18 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import torch
 from pyarrow.parquet import FileMetaData, ParquetFile
 from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.byte_ranges import ByteRanges, close_files
-from flexpredict.data.sources.columns import (
-    NO_IMAGE,
-    Columns,
-    find_columns,
-    holds_images,
-    image_contents,
-    number_labels,
-)
-from flexpredict.data.sources.image_source import Record
+from flexpredict.data.sources.columns import NO_IMAGE, find_columns, holds_images, number_labels, stored_image
+from flexpredict.data.sources.image_source import ByteRanges, Record, close_files
 from flexpredict.data.sources.listing import (
     Count,
     Listing,
@@ -47,6 +38,7 @@ from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
 
 _ROWS_AT_ONCE = 256
+_Row: TypeAlias = tuple[int, str | bytes | None, object]  # its number, image and label; None: it holds no image
 _ARROW_ERRORS = (OSError, ValueError, pa.ArrowException)
 
 
@@ -55,7 +47,9 @@ class TableSource(ByteRanges):
     """Rows of tables that were unpacked into one file."""
 
     tables: list[str] = field(repr=False)
-    spans: list[list[int]] = field(repr=False)  # successive rows: index of the first, number of its table, row there
+    spans: list[list[int]] = field(
+        repr=False
+    )  # runs of successive rows: index of the first, number of its table, row there
     is_path: Tensor = field(repr=False)  # N bool: the row holds the path of an image file
 
     def describe(self, index: int) -> str:
@@ -66,7 +60,7 @@ class TableSource(ByteRanges):
         if not self.lengths[index]:
             raise UnreadableImage(self.describe(index), NO_IMAGE)
         content = self.content(index)
-        return _beside(self._place(index)[0], content) if self.is_path[index] else content
+        return os.fsdecode(content) if self.is_path[index] else content
 
     def fingerprint(self) -> str:
         """By the tables: the file that they are unpacked into may be made again."""
@@ -89,13 +83,12 @@ def open_tables(name: str, files: list[str], image: str | None, label: str | Non
     if not Path(listing.notes["unpacked"]).is_file():  # the cache was half emptied
         listing = unpack()
     notes, length = listing.notes, len(listing.tensors["lengths"])
-    problems = [UnreadableImage(*problem) for problem in notes["problems"]]
     if not length:
-        raise UserError(f"There are no rows in {name}." + (f" {problems[0]}" if problems else ""))
+        raise UserError(f"There are no rows in {name}." + (f" {listing.problems[0]}" if listing.problems else ""))
     return TableSource(
         name=name,
         classes=None if notes["classes"] is None else tuple(notes["classes"]),
-        problems=problems,
+        problems=listing.problems,
         files=[notes["unpacked"]],
         file_of=torch.zeros(1, dtype=torch.int32).expand(length),
         tables=notes["tables"],
@@ -110,14 +103,21 @@ class TableStream(ImageStream):
     def __init__(self, name: str, files: list[str], image: str | None, label: str | None) -> None:
         self.name = name
         self.problems: list[UnreadableImage] = []
-        tables = list(self._open(files))
-        if not tables:
+        self.tables: list[_Table] = []
+        for file in files:
+            try:
+                self.tables.append(_Table.open(file))
+            except _ARROW_ERRORS as error:
+                self.problems.append(UnreadableImage(file, f"cannot be read as a table: {in_a_line(error)}"))
+        if not self.tables:
             reason = f"is a whole table; for example {self.problems[0]}"
             raise UserError(f"None of the {len(files)} file(s) of {name} {reason}")
-        self.columns = find_columns(tables[0].path, tables[0].schema, image, label)
-        self.tables = [table for table in tables if table.has_column_of(tables[0], self.columns.image)]
-        reason = f"has no images in a column '{self.columns.image}', as {tables[0].path} has"
-        self.problems += [UnreadableImage(table.path, reason) for table in tables if table not in self.tables]
+        first = self.tables[0]
+        self.columns = find_columns(first.path, first.schema, image, label)
+        reason = f"has no images in a column '{self.columns.image}', as {first.path} has"
+        others = [table for table in self.tables if not table.has_column_of(first, self.columns.image)]
+        self.problems += [UnreadableImage(table.path, reason) for table in others]
+        self.tables = [table for table in self.tables if table not in others]
         self.classes = self.columns.classes
         self.length: int | None = sum(table.first_rows[-1] for table in self.tables)
         self._groups = [(table, group) for table in self.tables for group in range(table.groups)]
@@ -130,33 +130,30 @@ class TableStream(ImageStream):
         if piece == 0:
             yield from self.problems
         table, group = self._groups[piece]
-        for batch in table.batches(group, self.columns):
-            if isinstance(batch, UnreadableImage):
-                yield batch
+        for found in self.rows(table, group):
+            if isinstance(found, UnreadableImage):
+                yield found
                 continue
-            rows = zip(batch.contents.to_pylist(), batch.is_path, batch.labels, strict=True)
-            for row, (content, is_path, label) in enumerate(rows, start=batch.first_row):
-                name = f"{table.path}, row {row}"
-                encoded = _beside(table.path, content) if is_path else content
-                number = self.columns.label_number(label)
-                yield Record(name, encoded, number) if content else UnreadableImage(name, NO_IMAGE)
+            row, image, label = found
+            name = f"{table.path}, row {row}"
+            yield Record(name, image, self.columns.label_number(label)) if image else UnreadableImage(name, NO_IMAGE)
 
-    def _open(self, files: list[str]) -> "Iterator[_Table]":
-        for file in files:
-            try:
-                yield _Table.open(file)
-            except _ARROW_ERRORS as error:
-                self.problems.append(UnreadableImage(file, f"cannot be read as a table: {in_a_line(error)}"))
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Successive rows of a table."""
-
-    first_row: int
-    contents: pa.Array  # of large_binary
-    is_path: list[bool]
-    labels: list[object]
+    def rows(self, table: "_Table", group: int) -> Iterator[_Row | UnreadableImage]:
+        """The rows of a group; of a damaged group, at the end what is wrong with the rest of it."""
+        row, last = table.first_rows[group], table.first_rows[group + 1] - 1
+        wanted = [name for name in self.columns.names if name in table.schema.names]
+        try:
+            with ParquetFile(table.path, metadata=table.footer, memory_map=True) as file:
+                for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=wanted):
+                    images = batch.column(self.columns.image).to_pylist()
+                    labels = batch.column(self.columns.label).to_pylist() if len(wanted) > 1 else [None] * len(batch)
+                    for value, label in zip(images, labels, strict=True):
+                        image = stored_image(value)
+                        yield row, table.beside(image) if isinstance(image, str) else image, label
+                        row += 1
+        except _ARROW_ERRORS as error:
+            rows = f"rows {row} to {last}" if row < last else f"row {row}"
+            yield UnreadableImage(f"{table.path}, {rows}", in_a_line(error))
 
 
 @dataclass(frozen=True)
@@ -185,26 +182,15 @@ class _Table:
             return False
         return self.schema.field(image).type == other.schema.field(image).type or holds_images(self.schema, image)
 
-    def batches(self, group: int, columns: Columns) -> Iterator[_Batch | UnreadableImage]:
-        """The rows of a group; of a damaged group, at the end what is wrong with the rest of it."""
-        row, last = self.first_rows[group], self.first_rows[group + 1] - 1
-        wanted = [name for name in columns.names if name in self.schema.names]
-        try:
-            with ParquetFile(self.path, metadata=self.footer, memory_map=True) as file:
-                for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=wanted):
-                    contents, is_path = image_contents(batch.column(columns.image))
-                    labels = batch.column(columns.label).to_pylist() if len(wanted) > 1 else [None] * len(batch)
-                    yield _Batch(row, contents, is_path.to_pylist(), labels)
-                    row += len(batch)
-        except _ARROW_ERRORS as error:
-            rows = f"rows {row} to {last}" if row < last else f"row {row}"
-            yield UnreadableImage(f"{self.path}, {rows}", in_a_line(error))
+    def beside(self, path: str) -> str:
+        """A path in a table is relative to the table."""
+        return os.path.join(os.path.dirname(os.path.abspath(self.path)), path)
 
 
 def _unpack(stream: TableStream, files: list[str], count: Count) -> Listing:
     """Write all images into one file, one after the other, and note where each of them is."""
-    tables, columns, problems = [table.path for table in stream.tables], stream.columns, list(stream.problems)
-    places = digest([*map(os.path.abspath, tables), columns.image])
+    tables, problems = [table.path for table in stream.tables], list(stream.problems)
+    places = digest([*map(os.path.abspath, tables), stream.columns.image])
     path = cache_folder() / "tables" / f"{Path(tables[0]).stem}-{places}.images"
     lengths, is_path = array("q"), array("q")
     spans: list[list[int]] = []
@@ -213,45 +199,32 @@ def _unpack(stream: TableStream, files: list[str], count: Count) -> Listing:
     def write(temporary: Path) -> None:
         with temporary.open("wb") as unpacked:
             for number, table in enumerate(stream.tables):
-                for batch in chain.from_iterable(table.batches(group, columns) for group in range(table.groups)):
-                    if isinstance(batch, UnreadableImage):
-                        problems.append(batch)
-                        continue
-                    spans.append([len(lengths), number, batch.first_row])
-                    lengths.frombytes(_append(unpacked, batch.contents))
-                    is_path.extend(batch.is_path)
-                    labels.extend(batch.labels)
-                    count(len(batch.labels))
+                expected = -1  # the row that follows the last one
+                for group in range(table.groups):
+                    for found in stream.rows(table, group):
+                        if isinstance(found, UnreadableImage):
+                            problems.append(found)
+                            continue
+                        row, image, label = found
+                        if row != expected:
+                            spans.append([len(lengths), number, row])
+                        expected = row + 1
+                        content = os.fsencode(image) if isinstance(image, str) else image or b""
+                        unpacked.write(content)
+                        lengths.append(len(content))
+                        is_path.append(isinstance(image, str))
+                        labels.append(label)
+                    count(table.first_rows[group + 1] - table.first_rows[group])
 
     _require_room(path, tables)
     write_atomically(path, write)
     tensors = {"lengths": integers(lengths), "is_path": integers(is_path).bool()}
     tensors["starts"] = tensors["lengths"].cumsum(0) - tensors["lengths"]
-    numbers, classes = number_labels(labels, columns.classes)
+    numbers, classes = number_labels(labels, stream.columns.classes)
     if numbers is not None:
         tensors["labels"] = numbers
-    notes = {
-        "unpacked": str(path),
-        "tables": tables,
-        "spans": spans,
-        "classes": classes,
-        "problems": [[problem.name, problem.reason] for problem in problems],
-    }
-    return Listing(tensors, notes, [os.path.abspath(file) for file in files])
-
-
-def _append(file: BinaryIO, contents: pa.Array) -> bytes:
-    """Write all contents one after the other, as they lie in memory; returns their lengths, 8 bytes each."""
-    _, offsets, data = contents.buffers()
-    ends = np.frombuffer(offsets, np.int64)[contents.offset : contents.offset + len(contents) + 1]
-    if data is not None:
-        file.write(memoryview(data)[ends[0] : ends[-1]])
-    return np.diff(ends).tobytes()
-
-
-def _beside(table: str, path: bytes) -> str:
-    """A path in a table is relative to the table."""
-    return os.path.join(os.path.dirname(table), os.fsdecode(path))
+    notes = {"unpacked": str(path), "tables": tables, "spans": spans, "classes": classes}
+    return Listing(tensors, problems, notes, [os.path.abspath(file) for file in files])
 
 
 def _require_room(path: Path, files: list[str]) -> None:

@@ -69,7 +69,9 @@ def _unpickle(path: Path) -> Any:
                 f"{shown} is refused: besides tensors it would import {code.group(1)}, which could run code on this "
                 "machine. Nothing of it was run. Ask its author for a safetensors file, or for tensors alone."
             ) from error
-        raise UserError(f"{shown} is not a checkpoint that can be read safely: {_reason(error)}") from error
+        raise UserError(
+            f"{shown} is not a checkpoint that can be read safely: its first bytes are {_first_bytes(path)}."
+        ) from error
     except OSError as error:
         raise UserError(f"{shown} cannot be read: {error.strerror or error}.") from error
     except Exception as error:  # torch, zipfile and pickle raise errors of many kinds over broken bytes

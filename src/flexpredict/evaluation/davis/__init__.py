@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from flexpredict.encoders.arguments import EncoderLike, EncoderOptions
 from flexpredict.errors import UserError
 from flexpredict.evaluation.results import Result, ResultTable
-from flexpredict.features.arguments import EncoderLike, EncoderOptions
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.evaluation.results import Result, ResultPlaces
-from flexpredict.features.arguments import EncoderChoice
 from flexpredict.settings.extraction import Extraction, SizeLike
 from flexpredict.settings.ranges import Checked, ranged
 from flexpredict.settings.recipe import Precision

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flexpredict.data.arguments import ImagesLike
+from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.evaluation.results import Result, ResultTable
-from flexpredict.features.arguments import EncoderChoice
 from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
 from flexpredict.settings.parameters import takes_fields_of
 

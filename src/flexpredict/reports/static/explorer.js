@@ -132,7 +132,7 @@ function positionWords(map, maps, share) {
 
 // How strong the noise is: of each run's own level, until the slider is moved.
 function showNoise() {
-  const model = lead(), slider = document.getElementById("noise");
+  const model = lead(), slider = document.getElementById("noise-level");
   const own = model.positions ? model.positions.level * model.positions.ratio : 0;
   slider.value = explorer.ratio ?? own;
   document.getElementById("noise-value").textContent = explorer.ratio === null ? "as trained" : `${explorer.ratio.toFixed(2)} of ‖ψ‖`;

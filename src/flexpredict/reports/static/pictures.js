@@ -14,6 +14,11 @@ function startPictures() {
       place.append(make("p", { className: "hint", textContent: "Where the last block looks, mean over its heads: bright is much." }));
       place.append(strip(set.images.flatMap((image, i) => [[image.uri, image.name], [attention[i], `Attention in ${image.name}`]]).reduce(pairs, [])));
     }
+    if (model.films?.length) {
+      place.append(make("p", { className: "hint", textContent: "Objects followed through videos of DAVIS: the masks of the first frame are given, the others are carried along by similar patches." }));
+      place.append(make("div", { className: "films" }, ...model.films.map(({ uri, name }) =>
+        make("figure", {}, safePicture(uri, name), make("figcaption", { textContent: name })))));
+    }
     place.append(make("p", { className: "hint", textContent: `The nearest of ${neighbors.searched} images, by the cosine of their features; the query is at the left.` }));
     place.append(make("div", { className: "rankings" }, ...neighbors.rankings.map(({ image, found }) => ranking(set.images[image], found, neighbors.images))));
   }

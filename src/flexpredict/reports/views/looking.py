@@ -11,6 +11,7 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.reports.views.exploring import explorer_data
+from flexpredict.reports.views.films import small_films
 from flexpredict.reports.views.pictures import picture_data
 from flexpredict.reports.views.shown_images import choose_images
 from flexpredict.reports.views.viewed_model import ViewedModel, open_viewed
@@ -61,6 +62,7 @@ def look_into(names: Sequence[str | Path], images: str | None = None, source: Im
         if source is None:
             source = _open_images(viewed, images)
         model, shown = _look(viewed, source, _EXPLORED[min(MOST_MODELS, len(names))])
+        model["films"] = small_films(Path(name))
         views.add(model, shown)
     views.models += [None] * (len(names) - len(views.models))
     return views

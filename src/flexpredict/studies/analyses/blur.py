@@ -4,12 +4,14 @@ The paper guesses that high frequencies may get more variance than low ones. The
 A n in each frequency of ψ, by itself and over the variance that ψ has there on this grid.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from torch import Tensor
 
 from flexpredict.errors import UserError
@@ -141,6 +143,16 @@ def _values(run: Hidden) -> dict[str, Any]:
     }
 
 
+def _plain_ticks(scaled: Any) -> None:
+    """Few plain numbers on a logarithmic axis, where matplotlib would write as many powers as overlap."""
+    low, high = scaled.get_view_interval()
+    decades = math.log10(high / low)
+    steps = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
+    scaled.set_major_locator(LogLocator(subs=steps, numticks=8))
+    scaled.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scaled.set_minor_formatter(NullFormatter())
+
+
 def _draw(path: Path, runs: Sequence[Hidden]) -> None:
     with drawing(path, 12.4, 7.0) as figure:
         ((shape, relative, eigenvalues), (log, moved, key)) = figure.subplots(2, 3)
@@ -151,6 +163,8 @@ def _draw(path: Path, runs: Sequence[Hidden]) -> None:
         lines = [line for axis in (shape, moved) for line in axis.get_legend_handles_labels()[0]]
         key.legend(handles=lines, loc="center left", fontsize=10)
         key.set_axis_off()
+        for scaled in (shape.xaxis, relative.xaxis, relative.yaxis, eigenvalues.yaxis, moved.xaxis):
+            _plain_ticks(scaled)
 
 
 def _draw_bands(shape: Any, relative: Any, runs: Sequence[Hidden]) -> None:

@@ -4,6 +4,7 @@ For a query patch q the maps show the cosine of ψ_q + A n with each sin-cos pos
 of n, and on average over many draws.
 """
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from flexpredict.studies.analyses.output import Analysis, drawing, prepare, writ
 from flexpredict.studies.analyses.places import in_words, place
 
 _DRAWS_AT_ONCE = 256
+_TITLE_WIDTH = 16  # letters in a line over a map, so that titles do not meet
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +158,7 @@ def _draw(path: Path, columns: dict[str, Tensor], queries: Tensor, grid: Grid, t
                 axis.set_xticks([])
                 axis.set_yticks([])
                 if row == 0:
-                    axis.set_title(name)
+                    axis.set_title(textwrap.fill(name, _TITLE_WIDTH))
                 if column == 0:
                     axis.set_ylabel(in_words(query, grid))
         figure.colorbar(shown, ax=axes, label="cosine similarity to each position", shrink=0.7)

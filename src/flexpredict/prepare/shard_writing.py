@@ -10,14 +10,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
-from PIL import ExifTags, Image
+from PIL import Image
 
-from flexpredict.data.decoding import Encoded, ImageFacts, UnreadableImage, image_facts, upright
+from flexpredict.data.decoding import ImageFacts, UnreadableImage, image_facts, upright
 from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.data.sources.manifest import Shard, SkippedImage
-from flexpredict.data.sources.opening import is_stream
-from flexpredict.data.sources.streams import Entry, ImageStream, all_entries, in_chunks
+from flexpredict.data.sources.streams import Entry, ImageStream, all_entries, in_chunks, is_stream
 from flexpredict.data.workers import set_current_image
 from flexpredict.files import write_atomically, write_text_atomically
 
@@ -65,11 +63,11 @@ def pack_image(index: int, record: Record, size: int, quality: int) -> PackedIma
     A file that already is such a JPEG, in color or grayscale, is copied byte for byte, so that it loses nothing.
     Raises UnreadableImage.
     """
-    encoded, name = record.encoded, record.name
-    facts = image_facts(encoded, name)
+    name = record.name
+    facts = image_facts(record.encoded, name)
     # A file that is copied is decoded too: only that shows that it is whole.
-    image = upright(encoded, name, shorter_side=size)
-    jpeg = _as_stored(encoded, facts, size) or _jpeg(image, name, quality)
+    image = upright(record.encoded, name, shorter_side=size)
+    jpeg = _as_stored(record, facts, size) or _jpeg(image, name, quality)
     members = _member(f"{index:09d}.jpg", jpeg)
     if record.label is not None:
         members += _member(f"{index:09d}.cls", str(record.label).encode())
@@ -110,23 +108,16 @@ def _member(name: str, content: bytes) -> bytes:
     return header.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % _TAR_BLOCK)
 
 
-def _as_stored(encoded: Encoded, facts: ImageFacts, size: int) -> bytes | None:
+def _as_stored(record: Record, facts: ImageFacts, size: int) -> bytes | None:
     """The bytes of a file that can go into a shard unchanged."""
-    small_jpeg = facts.format == "JPEG" and facts.mode in ("RGB", "L") and min(facts.height, facts.width) <= size
-    if isinstance(encoded, np.ndarray) or not small_jpeg:
+    if facts.format != "JPEG" or facts.mode not in ("RGB", "L") or min(facts.height, facts.width) > size:
         return None
-    try:
-        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=("JPEG",)) as image:
-            if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
-                return None
-        length = len(encoded) if isinstance(encoded, bytes) else Path(encoded).stat().st_size
-        # More bytes than pixels: the file holds something else too, such as a video behind the picture.
-        if length > 3 * facts.height * facts.width + _ROOM_FOR_EXIF:
-            return None
-        return encoded if isinstance(encoded, bytes) else Path(encoded).read_bytes()
-    except Exception:
-        # EXIF that cannot be read: another reader may find an orientation in it, so it is not passed on.
-        return None
+    if facts.orientation != 1:
+        return None  # Nor if EXIF cannot be read: another reader may find an orientation in it.
+    content = record.content()
+    # More bytes than pixels: the file holds something else too, such as a video behind the picture.
+    most = 3 * facts.height * facts.width + _ROOM_FOR_EXIF
+    return content if isinstance(content, bytes) and len(content) <= most else None
 
 
 def _jpeg(image: Image.Image, name: str, quality: int) -> bytes:

@@ -27,7 +27,7 @@ from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError, some_of
 from flexpredict.files import write_text_atomically
 from flexpredict.prepare.pack import PackSettings
-from flexpredict.prepare.packing.shard_writing import PackedImage, Packer, ShardRecord, batches_of, write_shard
+from flexpredict.prepare.shard_writing import PackedImage, Packer, ShardRecord, batches_of, write_shard
 from flexpredict.progress import Counting
 from flexpredict.same_settings import read_settings, require_same_settings
 from flexpredict.showing import numbers_table, say

@@ -15,7 +15,7 @@ from flexpredict.data.loader import keys_by_epoch, sample_order
 from flexpredict.data.sources.image_source import ImageSource, class_name, evenly_spaced
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking, sample_masks
-from flexpredict.prepare.inspection.survey import Survey
+from flexpredict.prepare.survey import Survey
 from flexpredict.randomness import stream_key
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.masking import Masking

@@ -15,9 +15,9 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.errors import UserError
 from flexpredict.files import write_atomically, write_text_atomically
-from flexpredict.prepare.inspection.contact_sheet import TrainingView, contact_sheet
-from flexpredict.prepare.inspection.examined import examine_images
-from flexpredict.prepare.inspection.survey import Classes, Sizes, Spread, Survey, survey_of
+from flexpredict.prepare.contact_sheet import TrainingView, contact_sheet
+from flexpredict.prepare.examination import examine_images
+from flexpredict.prepare.survey import Classes, Sizes, Spread, Survey, survey_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.prepare.inspection.examined import Examined
+from flexpredict.prepare.examination import Examined
 from flexpredict.sizes import Size, default_image_size
 
 _NAMED = 5  # classes and sizes that are named
@@ -93,8 +93,45 @@ class Survey:
     @property
     def warnings(self) -> list[str]:
         """What a person should act on."""
-        checks = (_broken, _unlisted, _copies, _small, _labels, _gray)
-        return [warning for check in checks if (warning := check(self))]
+        warnings = []
+        if self.broken > _MANY_BROKEN * self.examined:
+            warnings.append(
+                f"{_share(self.broken, self.examined)} of the images cannot be read. Training would stop at more than"
+                f" {100 * _MANY_BROKEN:.0f} %: repair or remove what broken.jsonl lists."
+            )
+        if self.problems:
+            warnings.append(
+                f"{self.problems:,} places could not be listed (see broken.jsonl): images in them are missing here."
+            )
+        if self.duplicates.superfluous > _MANY_DUPLICATES * self.readable:
+            warnings.append(
+                f"{_share(self.duplicates.superfluous, self.readable)} of the images are copies of others. They are"
+                " seen more often in training, and make results look better if they are also in a test set: remove"
+                " all but one of each group in duplicates.jsonl."
+            )
+        if self.image_size and self.sizes and self.smaller > _MANY_SMALL * self.readable:
+            usual = default_image_size([(int(self.sizes.shorter_side.low),) * 2])
+            is_smaller = usual < min(self.image_size)
+            advice = f"Use image_size={usual}" if is_smaller else "No smaller size is usual: go on"
+            warnings.append(
+                f"{_share(self.smaller, self.readable)} of the images are smaller than the {self.image_size[0]}x"
+                f"{self.image_size[1]} pixels of training and would be enlarged. {advice}, or leave them out."
+            )
+        if self.classes:
+            largest, smallest = self.classes.largest, self.classes.smallest
+            (most, many), (least, few) = largest[0], (smallest or largest[::-1])[0]
+            if many == self.classes.labeled:
+                warnings.append(
+                    f"All labeled images are of one class, {most}. Measuring what is learned takes at least two."
+                )
+            elif many > _UNEVEN * few:
+                warnings.append(
+                    f"The classes are very uneven: {most} has {many:,} images, {least} {few:,}. Pre-training does not"
+                    " look at labels, but sees the large classes most; judge the others by themselves."
+                )
+        if self.readable and self.grayscale == self.readable:
+            warnings.append("No image has colors. That is no fault, but the grayscale augmentation does nothing.")
+        return warnings
 
 
 def survey_of(examined: Examined, image_size: Size | None, patch_size: int | None) -> Survey:
@@ -158,64 +195,6 @@ def _classes(labels: NDArray[np.integer] | None, names: tuple[str, ...] | None) 
 def _reasons(failures: list[UnreadableImage]) -> dict[str, int]:
     """`truncated (12 bytes not processed)` and `truncated (90 bytes …)` are one reason."""
     return dict(Counter(re.sub(r"\b\d+\b", "…", failure.reason) for failure in failures).most_common())
-
-
-def _broken(survey: Survey) -> str:
-    if survey.broken <= _MANY_BROKEN * survey.examined:
-        return ""
-    return (
-        f"{_share(survey.broken, survey.examined)} of the images cannot be read. Training would stop at more than"
-        f" {100 * _MANY_BROKEN:.0f} %: repair or remove what broken.jsonl lists."
-    )
-
-
-def _unlisted(survey: Survey) -> str:
-    if not survey.problems:
-        return ""
-    return f"{survey.problems:,} places could not be listed (see broken.jsonl): images in them are missing here."
-
-
-def _copies(survey: Survey) -> str:
-    if survey.duplicates.superfluous <= _MANY_DUPLICATES * max(1, survey.readable):
-        return ""
-    return (
-        f"{_share(survey.duplicates.superfluous, survey.readable)} of the images are copies of others. They are seen"
-        " more often in training, and make results look better if they are also in a test set: remove all but one of"
-        " each group in duplicates.jsonl."
-    )
-
-
-def _small(survey: Survey) -> str:
-    if not survey.image_size or not survey.sizes or survey.smaller <= _MANY_SMALL * survey.readable:
-        return ""
-    smaller = default_image_size([(int(survey.sizes.shorter_side.low),) * 2])
-    is_smaller = smaller < min(survey.image_size)
-    advice = f"Use image_size={smaller}" if is_smaller else "No smaller size is usual: go on"
-    return (
-        f"{_share(survey.smaller, survey.readable)} of the images are smaller than the {survey.image_size[0]}x"
-        f"{survey.image_size[1]} pixels of training and would be enlarged. {advice}, or leave them out."
-    )
-
-
-def _labels(survey: Survey) -> str:
-    classes = survey.classes
-    if not classes:
-        return ""
-    (most, many), (least, few) = classes.largest[0], (classes.smallest[:1] or classes.largest[-1:])[0]
-    if many == classes.labeled:
-        return f"All labeled images are of one class, {most}. To measure what is learned, at least two are needed."
-    if many <= _UNEVEN * few:
-        return ""
-    return (
-        f"The classes are very uneven: {most} has {many:,} images, {least} {few:,}. Pre-training does not look at"
-        " labels, but sees the large classes most; judge the others by themselves."
-    )
-
-
-def _gray(survey: Survey) -> str:
-    if not survey.readable or survey.grayscale < survey.readable:
-        return ""
-    return "No image has colors. That is no fault, but the grayscale augmentation does nothing."
 
 
 def _share(part: int, whole: int) -> str:

@@ -1,0 +1,47 @@
+"""Which encoder is opened, and how. Declared without torch, so that a command line can be made of it."""
+
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, TypeAlias
+
+from flexpredict.settings.extraction import Which
+from flexpredict.settings.ranges import Checked, ranged
+
+# A type checker sees all that may be given: a name, or the thing itself.
+if TYPE_CHECKING:
+    from torch import nn
+
+    from flexpredict.encoders.image_encoder import ImageEncoder
+
+    EncoderLike: TypeAlias = str | PathLike[str] | ImageEncoder | nn.Module
+else:
+    EncoderLike = str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions(Checked):
+    """How an encoder is opened that is given by its name.
+
+    Args:
+        which: encoder to take from a run or checkpoint that has two: target (the moving average, the teacher) or
+            context (the one that is trained).
+        heads: attention heads, if a checkpoint does not tell.
+        grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
+        partial: accept a checkpoint with missing or additional tensors.
+    """
+
+    which: Which = "target"
+    heads: int | None = ranged(None, least=1)
+    grid: str | tuple[int, int] | None = None
+    partial: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderChoice(EncoderOptions):
+    """Which encoder is used.
+
+    Args:
+        encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME.
+    """
+
+    encoder: EncoderLike = field(kw_only=False)

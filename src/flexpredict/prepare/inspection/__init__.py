@@ -1,1 +1,0 @@
-"""What is in a set of images, as numbers and as a picture."""

@@ -1,1 +1,0 @@
-"""Images of any kind, made into WebDataset shards at training resolution, so that reading them is quick."""
