@@ -262,6 +262,11 @@ def test_an_object_that_moves_by_whole_patches_is_followed_without_a_fault() -> 
         np.testing.assert_array_equal(mask, to_mask(to_grid(expected, (2, 5), (10, 18)), (2, 5), (40, 72)))
 
 
+def test_the_title_names_settings_other_than_the_defaults_and_the_encoder_once(tmp_path: Path) -> None:
+    result = evaluate("scenes:1,size=48,frames=3", tmp_path / "out", radius=3)
+    assert result.protocol["settings"] == f"radius 3, height {SIZE}"
+
+
 def test_the_scenes_need_no_files(tmp_path: Path) -> None:
     result = evaluate("scenes:2,size=48,frames=4", tmp_path / "out")
     assert result.protocol["sequences"] == 2

@@ -110,8 +110,14 @@ def test_images_without_a_label_and_patches_larger_than_what_they_show_are_told(
         mask[20:22, 20:22] = 2
         mask[24:26, 10:12] = 3
         write_mask(mask, tmp_path / "masks" / f"{number:03d}.png")
-    assert not evaluated(data).warnings
+    assert not any("smaller than one patch" in warning for warning in evaluated(data).warnings)
     assert any("smaller than one patch" in warning for warning in evaluated(data, image_size=24).warnings)
+
+
+def test_a_large_background_does_not_hide_that_objects_are_smaller_than_patches() -> None:
+    scenes = "scenes:20,size=32", "scenes:10,size=32,split=test"
+    assert any("smaller than one patch" in warning for warning in evaluated(*scenes, image_size=16).warnings)
+    assert not evaluated(*scenes, image_size=128).warnings
 
 
 def make_too_small(root: Path) -> None:

@@ -226,7 +226,7 @@ def score_videos(
             counting.add(len(video.masks), video.name)
     objects = {f"{score.sequence}_{score.number}": summary([score]) for score in scores}
     sequences = {name: summary(members) for name, members in by_sequence(scores).items()}
-    usual = {field.name: field.default for field in fields(asked) if field.default is not MISSING}
+    usual = {field.name: field.default for field in fields(asked) if field.default not in (MISSING, None)}
     unusual = [f"{name} {value}" for name, value in settings.items() if value != usual.get(name, value)]
     counts = {"sequences": len(videos), "objects": len(scores), "frames": frames}
     result = DavisResult(

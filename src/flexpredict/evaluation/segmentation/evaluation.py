@@ -19,6 +19,7 @@ from flexpredict.evaluation.results import Result
 from flexpredict.evaluation.segmentation import SegmentationSettings
 from flexpredict.evaluation.segmentation.heads import fit_heads, sample_patches
 from flexpredict.evaluation.segmentation.labels import (
+    BACKGROUND,
     Classes,
     MaskedImages,
     MaskLabels,
@@ -26,7 +27,6 @@ from flexpredict.evaluation.segmentation.labels import (
     survey_masks,
     survey_warnings,
 )
-from flexpredict.evaluation.segmentation.layouts import BACKGROUND
 from flexpredict.features.workspace import Workspace
 from flexpredict.showing import numbers_table
 from flexpredict.sizes import Size

@@ -17,6 +17,7 @@ from flexpredict.evaluation.dense.patches import EncodedSize
 from flexpredict.evaluation.index_masks import VOID
 from flexpredict.sizes import Size
 
+BACKGROUND = "background"
 MaskedImages: TypeAlias = MappedImages[np.uint8]
 
 _NUMBERED = re.compile(r"(\d+)[\s,:;]+(\S.*)")
@@ -180,8 +181,10 @@ def survey_warnings(
 
 
 def share_below_a_patch(survey: MaskSurvey, classes: Classes, size: EncodedSize, encoder: ImageEncoder) -> float:
-    """Of the classes that each image shows, the share that covers less than a patch there."""
-    areas = survey.counts[:, list(classes.numbers)].astype(np.float64)  # N C
+    """Of the classes that each image shows besides the background, the share that covers less than a patch there."""
+    named = zip(classes.numbers, classes.names, strict=True)
+    objects = [number for number, name in named if name != BACKGROUND]
+    areas = survey.counts[:, objects].astype(np.float64)  # N C
     pixels = np.array([height * width for height, width in survey.sizes])
     encoded = [size.of(one) for one in survey.sizes]
     patches = np.array([height * width for height, width in encoded]) / np.prod(encoder.patch_size)

@@ -16,10 +16,9 @@ from flexpredict.evaluation.dense.images import (
     scenes_with_maps,
 )
 from flexpredict.evaluation.index_masks import read_mask
-from flexpredict.evaluation.segmentation.labels import MaskedImages, MaskLabels
+from flexpredict.evaluation.segmentation.labels import BACKGROUND, MaskedImages, MaskLabels
 from flexpredict.named_options import split_options
 
-BACKGROUND = "background"
 _WHAT = "mask"
 _VOC = (
     *(BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
