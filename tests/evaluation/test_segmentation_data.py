@@ -12,9 +12,11 @@ from mean_color import MeanColor
 from PIL import Image
 
 from flexpredict.errors import UserError
+from flexpredict.evaluation.dense.patches import EncodedSize
 from flexpredict.evaluation.index_masks import read_mask, write_mask
 from flexpredict.evaluation.results import Result
 from flexpredict.evaluation.segmentation import evaluate_segmentation
+from flexpredict.evaluation.segmentation.labels import Classes, MaskSurvey, share_below_a_patch
 from flexpredict.evaluation.segmentation.layouts import open_masked_images
 
 
@@ -115,9 +117,15 @@ def test_images_without_a_label_and_patches_larger_than_what_they_show_are_told(
 
 
 def test_a_large_background_does_not_hide_that_objects_are_smaller_than_patches() -> None:
-    scenes = "scenes:20,size=32", "scenes:10,size=32,split=test"
-    assert any("smaller than one patch" in warning for warning in evaluated(*scenes, image_size=16).warnings)
-    assert not evaluated(*scenes, image_size=128).warnings
+    images, _ = open_masked_images("scenes:2,size=32", "test")
+    counts = np.zeros((2, 256), np.int64)
+    counts[:, 0], counts[:, 7] = 924, 100  # a tenth of the image
+    survey, encoder = MaskSurvey(images, "test", counts, [(32, 32)] * 2), MeanColor()
+    named, unnamed = (Classes((name, "ball"), (0, 7)) for name in ("background", "class 0"))
+    coarse, fine = EncodedSize(16, encoder), EncodedSize(32, encoder)  # 4 patches, 16 patches
+    assert share_below_a_patch(survey, named, coarse, encoder) == 1
+    assert share_below_a_patch(survey, unnamed, coarse, encoder) == 0.5
+    assert share_below_a_patch(survey, named, fine, encoder) == 0
 
 
 def make_too_small(root: Path) -> None:
