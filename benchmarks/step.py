@@ -36,8 +36,7 @@ from rich.table import Table
 from straightforward import Straightforward
 from torch import Tensor
 
-from flexpredict.costs.flops import flops_by_part
-from flexpredict.costs.passes import Tokens, passes_of
+from flexpredict.costs.passes import Tokens, flops_by_part, passes_of
 from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.building import build_encoder

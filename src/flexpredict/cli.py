@@ -1,6 +1,7 @@
 """The command line: finds the command, calls its function, shows the result."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -64,6 +65,8 @@ def _run(words: list[str]) -> int:
 
         print(completion_script("".join(words[1:2]), COMMANDS), end="")
         return 0
+    as_said = re.sub("[_-]", " ", words[0])  # evaluate_clevr, as in Python, is evaluate clevr
+    words = [*(as_said.split() if as_said in COMMANDS else words[:1]), *words[1:]]
     family = {name: command for name, command in COMMANDS.items() if name.split()[0] == words[0] != name}
     if family and words[1:2] in ([], ["-h"], ["--help"]):
         print(_list_of_commands(family), end="")
@@ -91,6 +94,8 @@ def _run_command(name: str, command: Command, words: list[str]) -> int:
     except UserError as error:
         raise UserError(with_flags(str(error), command.settings())) from error
     except KeyboardInterrupt as interruption:
+        if not command.interrupted:
+            raise
         raise type(interruption)(command.interrupted) from interruption
     if result is None or not getattr(result, "finished", True):
         return _INTERRUPTED

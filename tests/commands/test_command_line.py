@@ -98,6 +98,17 @@ def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[s
     assert "Did you mean 'pretrain'?" in refused(capsys, "pretran")
 
 
+def test_dashes_and_underscores_are_equal_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("evaluate_clevr", "evaluate-clevr", "evaluate clevr"):
+        assert main([*name.split(), "--help"]) == 0
+        assert "usage: flexpredict evaluate clevr ENCODER" in capsys.readouterr().out
+    (tmp_path / "recipe.yaml").write_text("log-every: 0\noptimizer: {weight-decay: 0.5}\n")
+    for option in ("--log_every", "--log-every"):
+        assert main(["pretrain", "x", "--config", str(tmp_path / "recipe.yaml"), option, "-3"]) == 2
+        assert "--log_every -3 is out of range" in capsys.readouterr().err
+    assert make_recipe({}, tmp_path / "recipe.yaml").optimizer.weight_decay == 0.5
+
+
 @pytest.mark.parametrize("name", ["laptop", "vit_b16", "vit_l16", "vit_h14", "vit_h16"])
 def test_recipes_that_come_along_are_valid_and_can_be_overridden(name: str) -> None:
     recipe = make_recipe({"positions": {"noise_std": 0.5}}, name)

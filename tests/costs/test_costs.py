@@ -10,9 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from flexpredict.costs.flops import flops_by_part, pass_flops
 from flexpredict.costs.memory import StepMemory
-from flexpredict.costs.passes import TARGET, mask_grid, passes_of, tokens_of
+from flexpredict.costs.passes import TARGET, flops_by_part, mask_grid, pass_flops, passes_of, tokens_of
 from flexpredict.data.sources.opening import ArraySource
 from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.method import Method

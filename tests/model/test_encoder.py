@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from flexpredict.errors import UserError
+from flexpredict.model.blocks import block_at
 from flexpredict.model.building import build_encoder, model_facts
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.partial_block import block_at
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import Block, timm
 

@@ -15,8 +15,7 @@ from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.building import build_encoder, model_facts
 from flexpredict.model.encoder import Encoder
 from flexpredict.model.predictor import Predictor
-from flexpredict.model.relative_attention import displacements, resized_table
-from flexpredict.model.relative_encoder import RelativeEncoder
+from flexpredict.model.relative_encoder import RelativeEncoder, displacements, resized_table
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import normal, sample_keys
 from flexpredict.runs.encoder_file import EncoderSpec, read_encoder, save_encoder

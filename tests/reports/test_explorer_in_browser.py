@@ -163,6 +163,18 @@ def test_image_layer_mask_and_run_can_be_switched(both: Path, open_page: OpenPag
     assert page.evaluate("Object.keys(window.flexpredict.explorer.maps)") == ["sincos"]
 
 
+def test_every_control_has_a_name_and_can_be_reached_with_the_keyboard(both: Path, open_page: OpenPage) -> None:
+    page = open_page(both)
+    controls = page.locator("button:visible, select:visible, input:visible, [role=application], .plot").all()
+    nameless = """element => !(element.ariaLabel || element.title || element.labels?.[0]?.innerText.trim()
+        || (element.tagName === "BUTTON" && element.innerText.trim()))"""
+    assert len(controls) > 30
+    assert [
+        control.evaluate("element => element.outerHTML") for control in controls if control.evaluate(nameless)
+    ] == []
+    assert all(control.evaluate("element => element.tabIndex") == 0 for control in controls)
+
+
 def test_nearest_patches_are_of_other_images_and_in_order(both: Path, open_page: OpenPage) -> None:
     page = open_page(both)
     found = maps(page)["neighbors"]

@@ -6,7 +6,6 @@ Nothing here imports torch before a function is called, so that help and typing 
 from flexpredict.api.ablating import ablate
 from flexpredict.api.analyzing import analyze
 from flexpredict.api.demonstrating import demo
-from flexpredict.api.exporting import export
 from flexpredict.api.planning import plan
 from flexpredict.api.pretraining import Run, pretrain
 from flexpredict.api.reporting import report, serve
@@ -16,6 +15,7 @@ from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import evaluate_clevr, probe, transfer
 from flexpredict.evaluation.segmentation import evaluate_segmentation
+from flexpredict.exports import export
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
 from flexpredict.prepare.inspect import inspect

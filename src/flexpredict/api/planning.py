@@ -25,21 +25,13 @@ _GIGABYTE = 1e9
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the run costs on some hardware.
+    """What the run costs on some hardware."""
 
-    Args:
-        devices: how many work together.
-        precision: the recipe's, or what pretrain chooses there.
-        images_per_second: of all of them.
-        seconds: of the whole run.
-        largest_batch: images at a time that fit into the memory of one; None where that is not known.
-    """
-
-    devices: int
-    precision: Precision
-    images_per_second: float
-    seconds: float
-    largest_batch: int | None = None
+    devices: int  # how many work together
+    precision: Precision  # the recipe's, or what pretrain chooses there
+    images_per_second: float  # of all of them
+    seconds: float  # of the whole run
+    largest_batch: int | None = None  # images at a time that fit into the memory of one; None where that is not known
 
 
 @dataclass(frozen=True)

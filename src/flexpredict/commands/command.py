@@ -12,25 +12,17 @@ from flexpredict.settings.typed_values import typed_values
 
 @dataclass(frozen=True)
 class Command:
-    """How a function of `flexpredict.api` is called from the shell.
+    """How a function of `flexpredict.api` is called from the shell."""
 
-    Args:
-        function: its name.
-        summary: half a line for the list of commands.
-        examples: complete command lines, the most usual first.
-        unnamed: parameters with a default that may be given without their names; those without one always may.
-        groups: headings of the help page, and the parameters below each.
-        folded: those headings that the help page names without their options, unless asked for.
-        interrupted: what is kept if a signal ends it, and how to go on.
-    """
-
-    function: str
-    summary: str
-    examples: tuple[str, ...]
+    function: str  # its name
+    summary: str  # half a line for the list of commands
+    examples: tuple[str, ...]  # complete command lines, the most usual first
+    # Parameters with a default that may be given without their names; those without one always may.
     unnamed: tuple[str, ...] = ()
+    # Headings of the help page, and the parameters below each.
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    folded: tuple[str, ...] = ()
-    interrupted: str = ""
+    folded: tuple[str, ...] = ()  # those headings that the help page names without their options, unless asked for
+    interrupted: str = ""  # what is kept if a signal ends it, and how to go on
 
     def load(self) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(import_module("flexpredict.api"), self.function)

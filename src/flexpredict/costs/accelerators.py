@@ -8,19 +8,12 @@ from flexpredict.settings.recipe import Precision
 
 @dataclass(frozen=True)
 class Accelerator:
-    """What the data sheet says of dense matrices.
+    """What the data sheet says of dense matrices."""
 
-    Args:
-        bf16: 10¹² operations a second in bfloat16, summed in float32.
-        fp32: the same in float32, without rounding to TF32.
-        memory: gigabytes (10⁹ bytes).
-        link: gigabytes a second to the other accelerators of its machine, in each direction.
-    """
-
-    bf16: float
-    fp32: float
-    memory: float
-    link: float
+    bf16: float  # 10¹² operations a second in bfloat16, summed in float32
+    fp32: float  # the same in float32, without rounding to TF32
+    memory: float  # gigabytes (10⁹ bytes)
+    link: float  # gigabytes a second to the other accelerators of its machine, in each direction
 
     def peak(self, precision: Precision) -> float:
         """Operations a second."""

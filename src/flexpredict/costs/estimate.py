@@ -6,9 +6,18 @@ from dataclasses import dataclass, replace
 import torch
 
 from flexpredict.costs.accelerators import Accelerator
-from flexpredict.costs.flops import flops_by_part, pass_flops
 from flexpredict.costs.memory import Memory, StepMemory
-from flexpredict.costs.passes import CONTEXT, PREDICTOR, TARGET, Pass, Tokens, passes_of, sample_tokens
+from flexpredict.costs.passes import (
+    CONTEXT,
+    PREDICTOR,
+    TARGET,
+    Pass,
+    Tokens,
+    flops_by_part,
+    pass_flops,
+    passes_of,
+    sample_tokens,
+)
 from flexpredict.costs.speed import Speed
 from flexpredict.methods.method import Method
 from flexpredict.settings.recipe import Precision
@@ -20,42 +29,25 @@ _GIGABYTE = 1e9
 
 @dataclass(frozen=True)
 class Part:
-    """One of the networks.
+    """One of the networks."""
 
-    Args:
-        parameters: numbers that it has.
-        forward: operations for each image, forward.
-        operations: the same with those of the backward pass.
-    """
-
-    parameters: int
-    forward: float
-    operations: float
+    parameters: int  # numbers that it has
+    forward: float  # operations for each image, forward
+    operations: float  # the same with those of the backward pass
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run costs.
+    """What a run costs."""
 
-    Args:
-        plan: of the run.
-        ranks: devices that share a batch.
-        parts: the networks by name.
-        trained: parameters that are trained.
-        recomputed: operations for each image that are done again to save memory.
-        context: patches in a context, on average.
-        predicted: predictions for each image, on average.
-        step_memory: memory of a device as a function of its images.
-    """
-
-    plan: Plan
-    ranks: int
-    parts: dict[str, Part]
-    trained: int
-    recomputed: float
-    context: float
-    predicted: float
-    step_memory: StepMemory
+    plan: Plan  # of the run
+    ranks: int  # devices that share a batch
+    parts: dict[str, Part]  # the networks by name
+    trained: int  # parameters that are trained
+    recomputed: float  # operations for each image that are done again to save memory
+    context: float  # patches in a context, on average
+    predicted: float  # predictions for each image, on average
+    step_memory: StepMemory  # memory of a device as a function of its images
 
     @property
     def operations(self) -> float:

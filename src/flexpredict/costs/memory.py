@@ -25,38 +25,23 @@ _MUON_COPIES = 5
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device.
+    """Bytes on one device."""
 
-    Args:
-        weights: of all networks.
-        optimizer: its running means.
-        gradients: of everything that is trained, and their copies where ranks add them up.
-        activations: kept from the forward pass for the backward pass.
-        peak: the most there is at one time.
-    """
-
-    weights: int
-    optimizer: int
-    gradients: int
-    activations: int
-    peak: int
+    weights: int  # of all networks
+    optimizer: int  # its running means
+    gradients: int  # of everything that is trained, and their copies where ranks add them up
+    activations: int  # kept from the forward pass for the backward pass
+    peak: int  # the most there is at one time
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """The memory of a step as a function of the number of images.
+    """The memory of a step as a function of the number of images."""
 
-    Args:
-        model: may be without weights.
-        passes: of the step with the longest contexts.
-        recipe: says precision, optimizer, accumulation.
-        ranks: devices that share the work.
-    """
-
-    model: Method
-    passes: Sequence[Pass]
-    recipe: SettledRecipe
-    ranks: int = 1
+    model: Method  # may be without weights
+    passes: Sequence[Pass]  # of the step with the longest contexts
+    recipe: SettledRecipe  # says precision, optimizer, accumulation
+    ranks: int = 1  # devices that share the work
 
     def of(self, images: int) -> Memory:
         """With so many images at a time."""

@@ -1,7 +1,8 @@
 """The passes of a step: which network runs on how many tokens, and whether it is trained.
 
-Operations and memory are both reckoned from these. Only sizes are looked at, so the model may be one without weights
-(on torch's meta device).
+Operations and memory are both reckoned from these. Operations are the matrix products only, 2 m n k each, and what
+the result depends on: no token that nobody reads, and nothing that is computed twice to save memory. Only sizes are
+looked at, so the model may be one without weights (on torch's meta device).
 """
 
 import math
@@ -16,8 +17,8 @@ from flexpredict.methods.data2vec import Data2Vec
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.methods.mae import MAE
 from flexpredict.methods.method import Method
+from flexpredict.model.blocks import is_plain
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.partial_block import is_plain
 from flexpredict.randomness import stream_key
 from flexpredict.settings.masking import Masking
 from flexpredict.sizes import Grid
@@ -29,21 +30,13 @@ FORWARD, WEIGHTS, TRAINED = 1, 2, 3
 
 @dataclass(frozen=True)
 class Tokens:
-    """How much of an image the networks see.
+    """How much of an image the networks see."""
 
-    Args:
-        patches: of the whole image.
-        context: patches in each context.
-        contexts: of an image.
-        targets: blocks for each context.
-        length: predictions for each block.
-    """
-
-    patches: int
-    context: int
-    contexts: int
-    targets: int
-    length: int
+    patches: int  # of the whole image
+    context: int  # patches in each context
+    contexts: int  # of an image
+    targets: int  # blocks for each context
+    length: int  # predictions for each block
 
     @property
     def predicted(self) -> int:
@@ -53,25 +46,15 @@ class Tokens:
 
 @dataclass(frozen=True)
 class BlockSize:
-    """Sizes of a transformer block.
+    """Sizes of a transformer block."""
 
-    Args:
-        dim: features of a token.
-        heads: of the attention.
-        attention: features of the queries, which are those of keys and values.
-        inputs: features that go into its linear layers, all together.
-        weights: numbers in the matrices of its linear layers.
-        hidden: features between the two layers of its MLP.
-        partial: whether it can be computed for some of its tokens only.
-    """
-
-    dim: int
-    heads: int
-    attention: int
-    inputs: int
-    weights: int
-    hidden: int
-    partial: bool
+    dim: int  # features of a token
+    heads: int  # of the attention
+    attention: int  # features of the queries, which are those of keys and values
+    inputs: int  # features that go into its linear layers, all together
+    weights: int  # numbers in the matrices of its linear layers
+    hidden: int  # features between the two layers of its MLP
+    partial: bool  # whether it can be computed for some of its tokens only
 
     @classmethod
     def of(cls, block: nn.Module) -> "BlockSize":
@@ -102,25 +85,15 @@ class Layer:
 
 @dataclass(frozen=True)
 class Pass:
-    """A network that runs once in a step.
+    """A network that runs once in a step."""
 
-    Args:
-        part: its name.
-        blocks: its transformer blocks.
-        sequences: for each image.
-        tokens: in each sequence.
-        read: tokens of the last block's output that are used.
-        trained: whether gradients go through it.
-        layers: its other linear layers.
-    """
-
-    part: str
-    blocks: tuple[BlockSize, ...]
-    sequences: int
-    tokens: int
-    read: int
-    trained: bool
-    layers: tuple[Layer, ...]
+    part: str  # its name
+    blocks: tuple[BlockSize, ...]  # its transformer blocks
+    sequences: int  # for each image
+    tokens: int  # in each sequence
+    read: int  # tokens of the last block's output that are used
+    trained: bool  # whether gradients go through it
+    layers: tuple[Layer, ...]  # its other linear layers
 
     def reads(self) -> Iterable[tuple[BlockSize, int]]:
         """Each block, and how many of its tokens are computed to the end."""
@@ -128,6 +101,28 @@ class Pass:
             yield block, self.tokens
         last = self.blocks[-1]
         yield last, min(self.read, self.tokens) if last.partial else self.tokens
+
+
+def flops_by_part(passes: Iterable[Pass]) -> dict[str, int]:
+    """For each image, forward and backward."""
+    return {one.part: pass_flops(one) for one in passes}
+
+
+def pass_flops(one: Pass, backward: bool = True) -> int:
+    """For each image. backward: count the gradients, too, if it is trained."""
+    blocks = sum(block_flops(block, one.tokens, read) for block, read in one.reads())
+    times = TRAINED if one.trained and backward else FORWARD
+    layers = (
+        2 * layer.rows * layer.inputs * layer.outputs * (layer.times if backward else FORWARD) for layer in one.layers
+    )
+    return times * one.sequences * blocks + sum(layers)
+
+
+def block_flops(block: BlockSize, tokens: int, read: int) -> int:
+    """Forward, for one sequence: keys and values of all tokens, all the rest for those that are read."""
+    keys_and_values = 2 * block.dim * block.attention
+    products = tokens * keys_and_values + read * (block.weights - keys_and_values)
+    return 2 * products + 4 * read * tokens * block.attention
 
 
 def tokens_of(model: Method, masks: Masks, grid: Grid) -> Tokens:

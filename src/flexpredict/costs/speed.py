@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flexpredict.costs.flops import flops_by_part
-from flexpredict.costs.passes import mask_grid, passes_of, tokens_of
+from flexpredict.costs.passes import flops_by_part, mask_grid, passes_of, tokens_of
 from flexpredict.masking import sample_masks
 from flexpredict.methods.choosing import build_method
 from flexpredict.randomness import sample_keys, stream_key

@@ -18,34 +18,22 @@ from flexpredict.settings.extraction import Pooling, Which
 
 @dataclass
 class LoadedWeights:
-    """An encoder as tensors under timm's names.
+    """An encoder as tensors under timm's names."""
 
-    Args:
-        format: what wrote them, in words; empty for flexpredict itself.
-        role: "target encoder", "context encoder", or "encoder" where there is only one.
-        spec: how to build the encoder.
-        tensors: its weights, float32.
-        context: those of the context encoder, where both were read.
-        everything: all tensors of the file as they are, for those who want its predictor too.
-        decoder_heads: attention heads of a masked autoencoder's decoder, where a config.json tells.
-        left_out: number of tensors that are not part of the encoder, by what they belong to.
-        notes: assumptions that were made, in sentences.
-        mean, std: of the pixels it was trained with.
-        trained: how far the run had come, where that is known.
-    """
-
-    format: str
-    role: str
-    spec: EncoderSpec
-    tensors: dict[str, Tensor]
-    context: dict[str, Tensor] | None = None
+    format: str  # what wrote them, in words; empty for flexpredict itself
+    role: str  # "target encoder", "context encoder", or "encoder" where there is only one
+    spec: EncoderSpec  # how to build the encoder
+    tensors: dict[str, Tensor]  # its weights, float32
+    context: dict[str, Tensor] | None = None  # those of the context encoder, where both were read
+    # All tensors of the file as they are, for those who want its predictor too.
     everything: dict[str, Tensor] = field(default_factory=dict)
-    decoder_heads: int | None = None
+    decoder_heads: int | None = None  # attention heads of a masked autoencoder's decoder, where a config.json tells
+    # Number of tensors that are not part of the encoder, by what they belong to.
     left_out: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
-    mean: tuple[float, ...] = MEAN
+    notes: list[str] = field(default_factory=list)  # assumptions that were made, in sentences
+    mean: tuple[float, ...] = MEAN  # of the pixels it was trained with
     std: tuple[float, ...] = STD
-    trained: Trained | None = None
+    trained: Trained | None = None  # how far the run had come, where that is known
 
     @property
     def pooling(self) -> Pooling:

@@ -16,20 +16,13 @@ Kind = Literal["run", "encoder file", "checkpoint", "timm", "timm folder", "hf",
 
 @dataclass(frozen=True)
 class EncoderName:
-    """What a name stands for.
+    """What a name stands for."""
 
-    Args:
-        text: the name as it was given.
-        kind: what it stands for. A "checkpoint" is a file, or a folder, with a plain vision transformer in it.
-        path: of the file or folder.
-        model: of "timm" and "hf", the name of the model there.
-        options: what follows the name, as in FILE,heads=12 or timm:NAME,pretrained=no.
-    """
-
-    text: str
-    kind: Kind
-    path: Path = Path()
-    model: str = ""
+    text: str  # the name as it was given
+    kind: Kind  # what it stands for. A "checkpoint" is a file, or a folder, with a plain vision transformer in it
+    path: Path = Path()  # of the file or folder
+    model: str = ""  # of "timm" and "hf", the name of the model there
+    # What follows the name, as in FILE,heads=12 or timm:NAME,pretrained=no.
     options: dict[str, str] = field(default_factory=dict)
 
     @property

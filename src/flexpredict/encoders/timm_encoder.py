@@ -13,9 +13,10 @@ from flexpredict.encoders.checkpoints.architecture import spec_of
 from flexpredict.encoders.image_encoder import ForeignEncoder, Tokens
 from flexpredict.encoders.loaded_weights import LoadedWeights
 from flexpredict.encoders.names import EncoderName
-from flexpredict.errors import UserError, did_you_mean
+from flexpredict.errors import UserError
 from flexpredict.hub_connection import errors_in_words, fetching
-from flexpredict.model.encoder import Encoder
+from flexpredict.model.building import known_model
+from flexpredict.model.encoder import Encoder, heads_of, norm_eps_of
 from flexpredict.model.relative_encoder import RelativeEncoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import stream_key
@@ -100,10 +101,7 @@ class TimmEncoder(ForeignEncoder):
 
 def open_timm(name: EncoderName) -> TimmEncoder:
     """timm:NAME, timm:NAME,pretrained=no or timm:NAME,pretrained=no,seed=0."""
-    known = name.model.split(".")[0]
-    if not timm.is_model(known):
-        near = did_you_mean(known, timm.list_models())
-        raise UserError(f"timm has no model named '{name.model}'.{near} `timm.list_models()` lists them all.")
+    known_model(name.model)
     pretrained, seed = name.options.get("pretrained", "yes"), name.options.get("seed", "0")
     if pretrained not in ("yes", "no") or not seed.isdecimal():
         raise UserError(f"{name.text} is not valid. Write it like timm:{name.model},pretrained=no,seed=0.")
@@ -171,14 +169,7 @@ def weights_of_timm(model: Any, name: str, image_size: tuple[int, int]) -> Loade
     """
     (RelativeEncoder if type(model) is timm.models.beit.Beit else Encoder).check(model)
     weights = {key: tensor.detach().clone() for key, tensor in model.state_dict().items()}
-    block = model.blocks[0]
-    spec = spec_of(
-        weights,
-        name,
-        heads=next((part.num_heads for part in block.modules() if hasattr(part, "num_heads")), None),
-        image_size=image_size,
-        norm_eps=next((part.eps for part in block.modules() if hasattr(part, "eps")), 1e-6),
-    )
+    spec = spec_of(weights, name, heads=heads_of(model), image_size=image_size, norm_eps=norm_eps_of(model))
     config = model.pretrained_cfg
     spec = replace(spec, model=config["architecture"])  # shapes do not tell its activation, but its own name does
     with torch.device("meta"):

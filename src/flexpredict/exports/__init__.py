@@ -1,193 +1,56 @@
-"""Exports an encoder for the libraries people already use: written, read back, compared, then put in place."""
+"""`flexpredict export`: an encoder for the libraries people already use."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.errors import UserError, did_you_mean, in_a_line
-from flexpredict.exports import hugging_face, official, programs, timm_folder
-from flexpredict.exports.card_results import Measured, collect_results
-from flexpredict.exports.format import Format
-from flexpredict.exports.model_card import model_card
-from flexpredict.exports.plain import plain as plain_encoder
-from flexpredict.exports.verification import Difference, verify
-from flexpredict.files import write_atomically, write_folder_atomically, write_text_atomically
-from flexpredict.runs.run_folder import RunFolder
-from flexpredict.showing import SimpleResult
+from flexpredict.encoders.arguments import EncoderChoice
+from flexpredict.settings.extraction import SizeLike
+from flexpredict.settings.parameters import takes_fields_of
 
-FORMATS = {
-    "timm": timm_folder.FORMAT,
-    "hf": hugging_face.FORMAT,
-    "official": official.FORMAT,
-    "onnx": programs.ONNX,
-    "torch-export": programs.TORCH_EXPORT,
-}
-CARD = "README.md"
+if TYPE_CHECKING:
+    from flexpredict.exports.exporting import ExportResult
 
 
-@dataclass(frozen=True)
-class ExportResult(SimpleResult):
-    """What `export` wrote.
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(EncoderChoice):
+    """What `export` takes.
 
     Args:
-        out: the file or folder.
-        card: the model card.
-        difference: between the features of the original and of the export.
-        notes: about the export, a sentence each.
-        load: a line of code that opens it.
-        measured: results in the card.
-        pushed: the address of the model on the Hugging Face Hub, if it was uploaded.
-    """
-
-    out: Path
-    card: Path
-    difference: Difference
-    notes: tuple[str, ...]
-    load: str
-    measured: Measured
-    pushed: str | None = None
-
-    @property
-    def files(self) -> list[Path]:
-        return [self.out, self.card]
-
-    def tables(self) -> list[tuple[str, None]]:
-        """As text: a line of code must not be broken to fit into a table."""
-        others = self.measured.of_other_weights
-        left_out = f"; {others} of the same name were measured on other weights and left out" if others else ""
-        lines = [
-            f"Results in the card: {len(self.measured.results)}{left_out}",
-            *self.notes,
-            f"Largest difference to the original: {self.difference}",
-            f"Load it: {self.load}",
-            *([f"Uploaded: {self.pushed}"] if self.pushed else []),
-        ]
-        return [("\n".join(lines), None)]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "out": str(self.out),
-            "card": str(self.card),
-            "difference": str(self.difference),
-            "load": self.load,
-            "results": len(self.measured.results),
-            "notes": list(self.notes),
-            "pushed": self.pushed,
-        }
-
-
-def export(
-    encoder: ImageEncoder,
-    format: str,
-    out: Path,
-    image_size: tuple[int, int] | None = None,
-    *,
-    results: Path | None = None,
-    license: str | None = None,
-    overwrite: bool = False,
-) -> ExportResult:
-    """Write an encoder in another library's format, with a model card.
-
-    What was written is read back by that library; unless it gives the same features, nothing is left behind.
-
-    Args:
-        encoder: any, if it is a plain vision transformer.
-        format: "timm", "hf", "official" (a published I-JEPA file), "onnx" or "torch-export".
-        out: a folder for timm and hf, a file for the others.
-        image_size: height and width (by default those it was trained at).
-        results: file or folder of results that evaluations wrote, for the model card.
-        license: of the weights, for the model card.
+        format: the format.
+        out: the folder (timm, hf) or file to write.
+        image_size: resize positions for images of another size, 160 or 192x256 (default: as trained).
+        results: folder of the JSON files of evaluations; results of this encoder go into the model card.
+        license: license of the weights for the model card, such as apache-2.0.
         overwrite: replace an earlier export.
+        push: upload the export with its card to the Hugging Face Hub, as this model: USER/NAME.
+        private: the model on the Hub, if it is new, is visible to its owner only.
     """
-    check_place(format, out, overwrite)
-    kind = _format(format)
-    plain = plain_encoder(encoder)
-    run = _run_of(plain.name)
-    fingerprint = encoder.fingerprint()  # of the encoder before it is resized: this is what evaluations record
-    measured = collect_results(plain.name, fingerprint, results)
-    plain = plain if image_size is None else plain.resized(image_size)
-    kind.check(plain)
-    written: list[tuple[Difference, tuple[str, ...], str]] = []
 
-    def write(temporary: Path) -> None:
-        notes = kind.write(plain, temporary, run)
-        difference = _compare(plain, kind, temporary, format)
-        text = model_card(
-            plain,
-            kind,
-            out.name,
-            fingerprint=fingerprint,
-            difference=difference,
-            notes=notes,
-            run=run,
-            measured=measured,
-            license=license,
-        )
-        written.append((difference, notes, text))
-        if kind.is_folder:
-            (temporary / CARD).write_text(text, encoding="utf-8")
-
-    card = _card(kind, out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        (write_folder_atomically if kind.is_folder else write_atomically)(out, write)
-        ((difference, notes, text),) = written
-        if not kind.is_folder:
-            write_text_atomically(card, text)
-    except OSError as error:
-        raise UserError(f"out={out} cannot be written: {error.strerror or error}. Choose another place.") from error
-    return ExportResult(out, card, difference, notes, kind.load(plain, str(out)), measured)
+    format: Literal["timm", "hf", "official", "onnx", "torch-export"] = field(kw_only=False)
+    out: str | Path = field(kw_only=False)
+    image_size: SizeLike | None = None
+    results: str | Path | None = None
+    license: str | None = None
+    overwrite: bool = False
+    push: str | None = None
+    private: bool = False
 
 
-def _compare(encoder: ViTEncoder, kind: Format, path: Path, format: str) -> Difference:
-    try:
-        return verify(encoder, kind.read(encoder, path), f"a {format} export")
-    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
-        raise UserError(
-            f"{encoder.what} could not be read back by {kind.library} from what was written ({in_a_line(error)}). "
-            "Nothing was kept; choose another format, or another version of the library."
-        ) from error
+@takes_fields_of(ExportSettings)
+def export(asked: ExportSettings) -> "ExportResult":
+    """Write an encoder in the format of another library, with a model card.
 
+    The library itself reads back what was written. Unless that gives the same features as the original, nothing is
+    left behind. The formats: timm, a folder for timm.create_model("local-dir:FOLDER", pretrained=True); hf, a folder
+    for transformers (IJepaModel, or ViTModel, Dinov2Model, BeitModel as the encoder needs); official, a .pth.tar file
+    as published for I-JEPA and StoP, for a run with its predictor; onnx, an .onnx file for onnxruntime; torch-export,
+    a .pt2 file for torch.export.load. The last two take pixel_values (normalized images) and give patch_features and
+    pooled.
+    """
+    from flexpredict.exports.exporting import check_place, write_export
+    from flexpredict.features.workspace import open_workspace
+    from flexpredict.training.engine import launch_fabric
 
-def _format(name: str) -> Format:
-    if name not in FORMATS:
-        raise UserError(
-            f"There is no format '{name}'.{did_you_mean(name, FORMATS)} The formats are {', '.join(FORMATS)}."
-        )
-    return FORMATS[name]
-
-
-def _run_of(name: str) -> RunFolder | None:
-    """The run that an encoder was loaded from, by its name."""
-    path = Path(name).expanduser()
-    folder = RunFolder(path if path.is_dir() else path.parent)
-    return folder if path in (folder.path, folder.encoder) and folder.config.is_file() else None
-
-
-def _card(kind: Format, out: Path) -> Path:
-    return out / CARD if kind.is_folder else out.with_name(f"{out.name}.{CARD}")
-
-
-def check_place(format: str, out: Path, overwrite: bool) -> None:
-    """Refuse a place that has the wrong kind of name for the format, or holds something else."""
-    kind = _format(format)
-    if kind.suffixes and (out.is_dir() or not out.name.endswith(kind.suffixes)):
-        better = out / f"encoder{kind.suffixes[0]}" if out.is_dir() else f"{out}{kind.suffixes[0]}"
-        raise UserError(
-            f"format={format} writes one file, and out={out} does not name one that ends in {kind.suffixes[0]}. "
-            f"Use out={better}."
-        )
-    if kind.is_folder and out.is_file():
-        raise UserError(f"format={format} writes a folder, and out={out} is a file. Name a folder.")
-    for path in (out, _card(kind, out)):
-        if path.exists() and not overwrite:
-            raise UserError(f"{path} exists already. Replace it with overwrite=true, or choose another out.")
-    if kind.is_folder and out.is_dir():
-        others = sorted(path.name for path in out.iterdir() if path.name not in (*kind.files, CARD))
-        if others:
-            raise UserError(
-                f"out={out} holds other things than an export ({others[0]}), so overwrite=true does not delete it. "
-                "Choose another out."
-            )
+    check_place(asked)
+    return write_export(open_workspace(asked.encoder, launch_fabric("cpu", 1), asked).encoder, asked)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,27 +30,18 @@ Reader = Callable[[Tensor], Outputs]
 
 @dataclass(frozen=True)
 class Format:
-    """One way to hand an encoder over.
+    """One way to hand an encoder over."""
 
-    Args:
-        library: that reads it, by the name that the Hugging Face hub knows.
-        suffixes: that its file may have; none for a folder.
-        files: of a folder, besides the model card.
-        check: refuses an encoder that the format cannot hold.
-        write: fills the path; the run is for formats that hold more than the encoder. Returns notes for the user, a
-            sentence each.
-        read: opens what was written, by the library itself.
-        load: a line of code that opens it.
-        usage: code that loads it, and makes `patch_features` and `pooled` of photo.jpg.
-    """
-
-    library: str
-    suffixes: tuple[str, ...]
-    files: tuple[str, ...]
-    check: Callable[[ViTEncoder], None]
+    library: str  # that reads it, by the name that the Hugging Face hub knows
+    suffixes: tuple[str, ...]  # that its file may have; none for a folder
+    files: tuple[str, ...]  # of a folder, besides the model card
+    check: Callable[[ViTEncoder], None]  # refuses an encoder that the format cannot hold
+    # Fills the path; the run is for formats that hold more than the encoder. Returns notes for the user, a sentence
+    # each.
     write: Callable[[ViTEncoder, Path, RunFolder | None], tuple[str, ...]]
-    read: Callable[[ViTEncoder, Path], Reader]
-    load: Callable[[ViTEncoder, str], str]
+    read: Callable[[ViTEncoder, Path], Reader]  # opens what was written, by the library itself
+    load: Callable[[ViTEncoder, str], str]  # a line of code that opens it
+    # Code that loads it, and makes `patch_features` and `pooled` of photo.jpg.
     usage: Callable[[ViTEncoder, str], str]
 
     @property
@@ -88,18 +79,6 @@ def is_relative(encoder: ViTEncoder) -> bool:
 def has_final_norm(encoder: ViTEncoder) -> bool:
     """BEiTs that were trained to be averaged have none."""
     return not isinstance(encoder.encoder.vit.norm, nn.Identity)
-
-
-def norm_eps(vit: nn.Module) -> float:
-    """The ε of its norms."""
-    eps: Any = next(module.eps for module in vit.modules() if hasattr(module, "eps"))
-    return float(eps)
-
-
-def heads_of(encoder: ViTEncoder) -> int:
-    """Its attention heads; kinds of blocks differ in where they keep that number."""
-    block = encoder.encoder.vit.blocks[0]
-    return int(next(module.num_heads for module in block.modules() if hasattr(module, "num_heads")))
 
 
 def quoted(text: str) -> str:

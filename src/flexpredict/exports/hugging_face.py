@@ -14,9 +14,7 @@ from flexpredict.exports.format import (
     Outputs,
     Reader,
     has_final_norm,
-    heads_of,
     is_relative,
-    norm_eps,
     outputs_of_tokens,
     pooling_code,
     quoted,
@@ -24,6 +22,7 @@ from flexpredict.exports.format import (
     refuse_rectangles,
 )
 from flexpredict.exports.hugging_face_weights import architecture, is_dinov2, optional_weights, renamed_weights
+from flexpredict.model.encoder import heads_of, norm_eps_of
 from flexpredict.runs.run_folder import RunFolder
 
 _FILES = ("config.json", "model.safetensors", "preprocessor_config.json")
@@ -82,12 +81,12 @@ def _config(encoder: ViTEncoder, name: str) -> dict[str, Any]:
         "model_type": _TYPES[name],
         "hidden_size": encoder.dim,
         "num_hidden_layers": encoder.depth,
-        "num_attention_heads": heads_of(encoder),
+        "num_attention_heads": heads_of(encoder.encoder.vit),
         "image_size": height if height == width else [height, width],
         "patch_size": encoder.patch_size[0],
         "num_channels": 3,
         "hidden_act": _activation(encoder),
-        "layer_norm_eps": norm_eps(vit),
+        "layer_norm_eps": norm_eps_of(vit),
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "torch_dtype": "float32",

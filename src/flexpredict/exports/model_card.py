@@ -8,8 +8,9 @@ import yaml
 from flexpredict import __version__
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.exports.card_results import Measured, code, results_table, table
-from flexpredict.exports.format import Format, heads_of, norm_eps
+from flexpredict.exports.format import Format
 from flexpredict.exports.verification import Difference
+from flexpredict.model.encoder import heads_of, norm_eps_of
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.run_record import Run, read_run
 
@@ -93,14 +94,14 @@ def _facts(encoder: ViTEncoder) -> dict[str, str]:
     return {
         "encoder": encoder.what,
         **built,
-        "size": f"{encoder.depth} blocks, {encoder.dim} features, {heads_of(encoder)} heads",
+        "size": f"{encoder.depth} blocks, {encoder.dim} features, {heads_of(encoder.encoder.vit)} heads",
         "parameters": f"{parameters:,} (positions included)",
         "images": f"{height}x{width} pixels, mean {list(encoder.mean)}, standard deviation {list(encoder.std)}",
         "patches": f"{encoder.patch_size[0]}x{encoder.patch_size[1]} pixels, {encoder.encoder.grid[0]}x"
         f"{encoder.encoder.grid[1]} of them",
         "positions": _positions(encoder),
         "other tokens": " and ".join(prefix) or "none",
-        "ε of layer norms": f"{norm_eps(vit):g}",
+        "ε of layer norms": f"{norm_eps_of(vit):g}",
         "one vector an image": {"mean": "mean of the patches", "class": "the class token"}[encoder.pooling],
     }
 

@@ -13,14 +13,13 @@ from flexpredict.exports.format import (
     Outputs,
     Reader,
     code_with_pixels,
-    heads_of,
-    norm_eps,
     normalized,
     outputs_of_tokens,
     quoted,
     refuse_other_weights,
     weights_of,
 )
+from flexpredict.model.encoder import heads_of, norm_eps_of
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import VisionTransformer, resample_abs_pos_embed
 from flexpredict.runs.checkpoint import last_checkpoint, model_tensors, read_state
@@ -37,8 +36,8 @@ def _check(encoder: ViTEncoder) -> None:
 
 
 def _write(encoder: ViTEncoder, path: Path, run: RunFolder | None) -> tuple[str, ...]:
-    notes = [f"The number of heads is not in the file: {heads_of(encoder)} in the encoder."]
-    eps = norm_eps(encoder.encoder.vit)
+    notes = [f"The number of heads is not in the file: {heads_of(encoder.encoder.vit)} in the encoder."]
+    eps = norm_eps_of(encoder.encoder.vit)
     if eps != _EPS:
         notes.append(f"Its layer norms had ε {eps:g}; the published code has {_EPS:g}.")
     checkpoint = None if run is None else last_checkpoint(run.checkpoints)
@@ -148,7 +147,7 @@ def _arguments(encoder: ViTEncoder) -> dict[str, Any]:
         "patch_size": encoder.patch_size[0],
         "embed_dim": encoder.dim,
         "depth": encoder.depth,
-        "num_heads": heads_of(encoder),
+        "num_heads": heads_of(encoder.encoder.vit),
         "mlp_ratio": encoder.encoder.vit.blocks[0].mlp.fc1.out_features / encoder.dim,
         "class_token": False,
         "global_pool": "",

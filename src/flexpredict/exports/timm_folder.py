@@ -17,7 +17,6 @@ from flexpredict.exports.format import (
     Reader,
     has_final_norm,
     is_relative,
-    norm_eps,
     normalized,
     outputs_of_tokens,
     pooling_code,
@@ -25,6 +24,7 @@ from flexpredict.exports.format import (
     refuse_rectangles,
     weights_of,
 )
+from flexpredict.model.encoder import norm_eps_of
 from flexpredict.model.timm_parts import timm
 from flexpredict.runs.run_folder import RunFolder
 
@@ -111,8 +111,8 @@ def _pools(encoder: ViTEncoder) -> bool:
 
 def _notes(encoder: ViTEncoder, folder: Path) -> tuple[str, ...]:
     with torch.device("meta"):
-        here = norm_eps(timm.create_model(f"local-dir:{folder}"))
-    before = norm_eps(encoder.encoder.vit)
+        here = norm_eps_of(timm.create_model(f"local-dir:{folder}"))
+    before = norm_eps_of(encoder.encoder.vit)
     notes = [] if here == before else [f"Its layer norms had ε {before:g} and have timm's {here:g} here."]
     if _lacks_norm(encoder):
         notes.append("There is no final norm; the one of timm's head (fc_norm) is there, but was not trained.")

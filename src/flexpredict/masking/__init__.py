@@ -4,16 +4,16 @@ The masks depend on nothing but the settings, the grid, the key of the step and 
 therefore draw those of the global batch and take its rows.
 """
 
+from dataclasses import dataclass
 from typing import get_args
 
 import torch
+from torch import Tensor
 
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.masking.block_masks import sample_block_masks
-from flexpredict.masking.masks import Masks, patches_of_cells
 from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
+from flexpredict.masking.partitions import check_mask_ratio, sample_block_masks, sample_random
 from flexpredict.masking.published import check_published, sample_published
-from flexpredict.masking.random import check_mask_ratio, sample_random
 from flexpredict.settings.masking import Kind, Masking
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.sizes import Grid
@@ -26,6 +26,25 @@ _KINDS = {
     "blocks": (sample_block_masks, check_mask_ratio),
     "published": (sample_published, check_published),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Masks:
+    """Patch indices (row-major), ascending, for C contexts an image and M target blocks a context.
+
+    context: B C Nc int64, targets: B C M Nt int64.
+    """
+
+    context: Tensor
+    targets: Tensor
+
+    def rows(self, start: int, stop: int) -> "Masks":
+        """The masks of images `start` to `stop`: one rank's share of the global batch."""
+        return Masks(self.context[start:stop], self.targets[start:stop])
+
+    def to(self, device: torch.device | str) -> "Masks":
+        """The same masks on another device."""
+        return Masks(self.context.to(device), self.targets.to(device))
 
 
 def sample_masks(masking: Masking, grid: Grid, key: int, batch: int) -> Masks:
@@ -68,6 +87,15 @@ def check_masking(masking: Masking, grid: Grid) -> None:
         )
     _, check = _KINDS[masking.kind]
     check(masking, _cells(masking, grid))
+
+
+def patches_of_cells(cells: Tensor, side: int, grid: Grid) -> Tensor:
+    """Indices on the grid of all patches of these cells, ascending: ... N -> ... (N·side²)."""
+    rows, columns = cells // (grid[1] // side), cells % (grid[1] // side)
+    corners = rows * side * grid[1] + columns * side
+    inside = torch.arange(side, device=cells.device)
+    offsets = (inside[:, None] * grid[1] + inside).flatten()
+    return (corners.unsqueeze(-1) + offsets).flatten(-2).sort(dim=-1).values
 
 
 def _cells(masking: Masking, grid: Grid) -> Grid:

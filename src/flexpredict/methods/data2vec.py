@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
+from flexpredict.model.blocks import block_at, pick
 from flexpredict.model.building import ModelFacts
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.partial_block import block_at, pick
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.positions import StochasticPositions
 from flexpredict.model.predictor import initialize

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from flexpredict.masking import patches_of_cells
 from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
 from flexpredict.methods.targets import RunningStandardization, normalize_tokens
+from flexpredict.model.blocks import pick
 from flexpredict.model.building import ModelFacts
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.partial_block import pick
 from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.targets import Targets

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.methods.method import MaskedTokens, Method, Prediction
+from flexpredict.model.blocks import pick
 from flexpredict.model.building import ModelFacts
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.partial_block import pick
 from flexpredict.model.predictor import Predictor, build_predictor, predictor_size
 from flexpredict.settings.recipe import Recipe
 

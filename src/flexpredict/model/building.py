@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.model.encoder import Encoder
+from flexpredict.model.encoder import Encoder, heads_of, norm_eps_of
 from flexpredict.model.relative_encoder import RelativeEncoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import stream_key
@@ -103,7 +103,7 @@ def rescale_residual_branches(blocks: nn.Sequential) -> None:
 
 def _create(model: str, arguments: dict[str, Any]) -> Any:
     try:
-        return timm.create_model(_known(model), pretrained=False, **arguments)
+        return timm.create_model(known_model(model), pretrained=False, **arguments)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
@@ -112,11 +112,12 @@ def _create(model: str, arguments: dict[str, Any]) -> Any:
         ) from error
 
 
-def _known(model: str) -> str:
+def known_model(model: str) -> str:
+    """The name without a tag; refused if timm has no such model."""
     name = model.split(".")[0]
     if not timm.is_model(name):
         near = did_you_mean(name, timm.list_models())
-        raise UserError(f"timm has no model named '{model}'.{near} `timm.list_models('vit*')` lists them all.")
+        raise UserError(f"timm has no model named '{model}'.{near} `timm.list_models()` lists them all.")
     return name
 
 
@@ -138,9 +139,8 @@ def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts
         vit = _create(model, {"num_classes": 0, **_timm_options(options)})
     kind = _kind(vit)
     kind.check(vit)
-    heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
-    eps = getattr(getattr(vit.blocks[0], "norm1", None), "eps", 1e-6)
-    return ModelFacts(vit.embed_dim, len(vit.blocks), heads, vit.patch_embed.patch_size[0], kind is not Encoder, eps)
+    patch_size, relative = vit.patch_embed.patch_size[0], kind is not Encoder
+    return ModelFacts(vit.embed_dim, len(vit.blocks), heads_of(vit), patch_size, relative, norm_eps_of(vit))
 
 
 def _kind(vit: nn.Module) -> type[Any]:

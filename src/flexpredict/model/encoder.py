@@ -7,17 +7,32 @@ to timm as it is.
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from flexpredict.errors import UserError
-from flexpredict.model.partial_block import block_at, pick
+from flexpredict.model.blocks import block_at, pick
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed
 from flexpredict.settings.recipe import EncoderPositions
 from flexpredict.sizes import Grid
+
+
+def heads_of(vit: nn.Module) -> int:
+    """Attention heads; kinds of blocks differ in where they keep that number."""
+    return int(_in_first_block(vit, "num_heads", 1))
+
+
+def norm_eps_of(vit: nn.Module) -> float:
+    """The ε of its norms."""
+    return float(_in_first_block(vit, "eps", 1e-6))
+
+
+def _in_first_block(vit: Any, name: str, usual: float) -> float:
+    return next((getattr(part, name) for part in vit.blocks[0].modules() if hasattr(part, name)), usual)
 
 
 class Encoder(nn.Module):

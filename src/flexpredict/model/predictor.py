@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.model import positions
+from flexpredict.model.blocks import block_at
 from flexpredict.model.building import ModelFacts, rescale_residual_branches
 from flexpredict.model.encoder import Encoder
-from flexpredict.model.partial_block import block_at
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
 from flexpredict.randomness import stream_key

@@ -13,19 +13,12 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One setting.
+    """One setting."""
 
-    Args:
-        name: its name; that of a nested one has dots, as in optimizer.lr.
-        kind: its type.
-        default: the value if it is not given; REQUIRED if it must be given.
-        description: what its docstring says.
-    """
-
-    name: str
-    kind: Any
-    default: Any
-    description: str
+    name: str  # its name; that of a nested one has dots, as in optimizer.lr
+    kind: Any  # its type
+    default: Any  # the value if it is not given; REQUIRED if it must be given
+    description: str  # what its docstring says
 
     @property
     def group(self) -> type | None:

@@ -56,7 +56,7 @@ def _leaves(
 ) -> Iterator[tuple[str, Any]]:
     """Each value with the full name of its setting; a group is taken apart."""
     for key, value in values.items():
-        name = f"{prefix}{key}"
+        name = f"{prefix}{key}".replace("-", "_")
         if name not in settings:
             raise UserError(unknown_name(name, settings))
         group = _as_group(settings[name], value)

@@ -15,8 +15,8 @@ from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
 from flexpredict.methods.method import Method
+from flexpredict.model.blocks import recompute_in_backward
 from flexpredict.model.building import check_patches, model_facts
-from flexpredict.model.recomputation import recompute_in_backward
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.ranges import check_ranges

@@ -102,7 +102,7 @@ def spec_of(
         "norm_eps": (1e-6, norm_eps),
     }
     options = sizes | {name: value for name, (usual, value) in unusual.items() if gated or value != usual}
-    sincos = _is_sincos(tensors["pos_embed"], grid, prefix if with_prefix else 0)
+    sincos = is_sincos(tensors["pos_embed"], grid, prefix if with_prefix else 0)
     return EncoderSpec(
         model=_GATED if gated else _USUAL.get((width, depth), (_OTHER, heads))[0],
         image_size=(grid[0] * patch[0], grid[1] * patch[1]),
@@ -166,9 +166,7 @@ def _grid(tensors: dict[str, Tensor], prefix: int, known: Grid | None, where: st
     for patches in sorted({count - prefix, count}):
         rectangles = [(rows, patches // rows) for rows in range(1, patches + 1) if patches % rows == 0]
         # Sines and cosines tell which rectangle they belong to.
-        by_sines = next(
-            (grid for grid in rectangles if _is_sincos(tensors["pos_embed"], grid, count - patches)), None
-        )
+        by_sines = next((grid for grid in rectangles if is_sincos(tensors["pos_embed"], grid, count - patches)), None)
         square = next((grid for grid in rectangles if grid[0] == grid[1]), None)
         grid = known or by_sines or square
         if grid in rectangles:
@@ -196,7 +194,8 @@ def _grid_of_table(table: Tensor, known: Grid | None, where: str) -> Grid:
     return grid
 
 
-def _is_sincos(positions: Tensor, grid: Grid, prefix: int) -> bool:
+def is_sincos(positions: Tensor, grid: Grid, prefix: int) -> bool:
+    """Whether positions, behind those of prefix tokens, are the sines and cosines of this grid."""
     patches = positions.reshape(-1, positions.shape[-1])[prefix:].float()
     return patches.shape[1] % 4 == 0 and torch.allclose(
         patches, sincos_positions(grid, patches.shape[1]), atol=2e-3, rtol=0

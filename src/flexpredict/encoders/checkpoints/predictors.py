@@ -7,12 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
+from flexpredict.encoders.checkpoints.architecture import is_sincos
 from flexpredict.encoders.checkpoints.hugging_face_names import to_timm_names
 from flexpredict.errors import UserError
-from flexpredict.model.positions import sincos_positions
 
 # Published name -> name in our Predictor.
 PREDICTOR_NAMES = {
@@ -32,23 +31,15 @@ _DECODER_NAMES = {
 
 @dataclass
 class PublishedPredictor:
-    """g_φ of a published checkpoint.
+    """g_φ of a published checkpoint."""
 
-    Args:
-        method: that it belongs to.
-        tensors: under the names of our Predictor.
-        dim: width d_p.
-        depth: number of blocks.
-        heads: attention heads, where they are known; by default as many as the encoder's.
-        convention: "released" is StoP's code, where A's bias is added to the noise and m̃ is not used; "paper" is
-            I-JEPA's, which adds m̃.
-    """
-
-    method: Literal["ijepa", "mae"]
-    tensors: dict[str, Tensor]
-    dim: int
-    depth: int
-    heads: int | None = None
+    method: Literal["ijepa", "mae"]  # that it belongs to
+    tensors: dict[str, Tensor]  # under the names of our Predictor
+    dim: int  # width d_p
+    depth: int  # number of blocks
+    heads: int | None = None  # attention heads, where they are known; by default as many as the encoder's
+    # "released" is StoP's code, where A's bias is added to the noise and m̃ is not used; "paper" is I-JEPA's, which
+    # adds m̃.
     convention: Literal["paper", "released"] = "paper"
 
 
@@ -113,8 +104,7 @@ def _renamed(
 
 def _check_positions(positions: Tensor, grid: tuple[int, int], where: str) -> None:
     """Refuse positions that are not sines and cosines: here they are computed, not read."""
-    patches = positions[len(positions) - math.prod(grid) :].float()
-    if not torch.allclose(patches, sincos_positions(grid, patches.shape[1]), atol=2e-3, rtol=0):
+    if not is_sincos(positions, grid, len(positions) - math.prod(grid)):
         raise UserError(
             f"The positions of the predictor in {where} are not the sines and cosines that were published."
         )

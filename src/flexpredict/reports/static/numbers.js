@@ -30,7 +30,9 @@ function tickLabels(ticks, spacing, unit = "") {
     const exponent = Math.floor(Math.log10(largest) + 1e-6);
     [scale, suffix] = [10 ** exponent, `×10${superscript(exponent)}`];
   }
-  const decimals = Math.min(12, Math.max(0, -Math.floor(Math.log10(spacing / scale) + 1e-6)));
+  const isWhole = value => Math.abs(value - Math.round(value)) < 1e-6 * Math.max(1, value);
+  let decimals = Math.min(12, Math.max(0, -Math.floor(Math.log10(spacing / scale) + 1e-6)));
+  if (!isWhole(spacing / scale * 10 ** decimals)) decimals += 1;  // 0.25 needs two
   return ticks.map(tick => tick === null ? "" : tick === 0 ? `0${unit}`
     : (tick / scale).toFixed(decimals).replace("-", "−") + suffix + unit);
 }

@@ -1,14 +1,17 @@
-"""A transformer block computed only where its output is read.
+"""Transformer blocks that are computed only where they are read, or again in the backward pass.
 
 The last block of the target encoder is read at the targets alone, the last block of the predictor at the masked
 tokens alone. All tokens still give keys and values, so what is read is the same as with the whole block.
 """
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from flexpredict.model.timm_parts import Attention, Block
 
@@ -33,6 +36,13 @@ def pick(tokens: Tensor, read: Tensor | slice) -> Tensor:
 def is_plain(block: nn.Module) -> bool:
     """Other block types (parallel, post-norm, gated) run whole."""
     return type(block) is Block and type(block.attn) is Attention and getattr(block.attn, "gate", None) is None
+
+
+def recompute_in_backward(blocks: Iterable[nn.Module]) -> None:
+    """Less memory for more work: these blocks keep their input only. Numbers, names and weights stay the same."""
+    for block in blocks:
+        # On the object, not around it: its type, its hooks and the names of its weights are still what others know.
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def _attention(attention: Attention, queries: Tensor, tokens: Tensor) -> Tensor:

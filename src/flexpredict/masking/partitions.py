@@ -1,6 +1,6 @@
-"""Block masks as in BEiT and data2vec: overlapping blocks are masked one by one, the rest of the image is context.
+"""Masks that share out all patches, so that each is context or target: random ones (MAE), blocks (BEiT, data2vec).
 
-Every image has the same number of masked patches, so a batch needs no cutting, and every patch is context or target.
+Every image has the same number of masked patches, so a batch needs no cutting.
 """
 
 import math
@@ -8,6 +8,7 @@ import math
 import numpy as np
 from torch import Tensor
 
+from flexpredict.errors import UserError
 from flexpredict.masking.rectangles import Mask, Numbers, Patches, row_numbers
 from flexpredict.settings.masking import Masking
 from flexpredict.sizes import Grid
@@ -16,8 +17,18 @@ from flexpredict.sizes import Grid
 _MAX_BLOCKS = 64
 
 
+def sample_random(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+    """Some patches at random are context, all others one target: R Nc and R 1 Nt.
+
+    rows: numbers of the R rows of the batch.
+    """
+    order = row_numbers(key, rows, math.prod(grid)).argsort(axis=-1)
+    kept = math.prod(grid) - masking.masked_patches(math.prod(grid))
+    return np.sort(order[:, :kept], axis=-1), np.sort(order[:, kept:], axis=-1)[:, None]
+
+
 def sample_block_masks(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
-    """Context R Nc and targets R 1 Nt for R rows of the batch, of which `rows` gives the numbers."""
+    """Overlapping blocks are masked one by one, the rest is context: R Nc and R 1 Nt."""
     patches = math.prod(grid)
     masked = masking.masked_patches(patches)
     blocks = _number_of_blocks(masking, masked / patches)
@@ -29,6 +40,16 @@ def sample_block_masks(masking: Masking, grid: Grid, key: int, rows: Tensor) -> 
     place = np.arange(patches)
     order = (np.where(numbers[:, :1] < 0.5, place, place[::-1]) + first * patches).argsort(axis=-1)
     return np.sort(order[:, masked:], axis=-1), np.sort(order[:, :masked], axis=-1)[:, None]
+
+
+def check_mask_ratio(masking: Masking, grid: Grid) -> None:
+    """Refuses a mask ratio that leaves no context or no target on this grid."""
+    patches, masked = math.prod(grid), masking.masked_patches(math.prod(grid))
+    if not 0 < masked < patches:
+        raise UserError(
+            f"masking.mask_ratio={masking.mask_ratio:g} keeps {patches - masked} of {patches} patches "
+            f"({grid[0]}x{grid[1]}) as context. Choose one that leaves at least one patch of context and one target."
+        )
 
 
 def _number_of_blocks(masking: Masking, ratio: float) -> int:
