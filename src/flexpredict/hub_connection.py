@@ -61,7 +61,7 @@ def errors_in_words(name: str, remedy: str, offline: bool = False) -> Iterator[N
     try:
         yield
     except Exception as error:  # of many kinds
-        reason = in_a_line(error)
+        reason = in_a_line(error) or type(error).__name__
         if offline and isinstance(error, OSError):
             reason = (
                 "it was not downloaded before, and the Hugging Face hub cannot be reached (or HF_HUB_OFFLINE is set)."

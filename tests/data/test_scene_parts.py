@@ -20,9 +20,9 @@ from flexpredict.data.scenes.worlds import (
     Dice,
     Worlds,
     at_frame,
-    attached,
-    imagine,
-    imagine_parts,
+    attach_parts,
+    sample_parts,
+    sample_worlds,
 )
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, stream_key
@@ -34,7 +34,7 @@ MEANS = [[149.0, 152.95, 147.4], [115.64, 118.66, 113.57], [128.69, 132.66, 132.
 
 
 def worlds_of(count: int, where: float | None, stream: str = "scenes/train") -> Worlds:
-    return imagine(sample_keys(stream_key(0, stream), torch.arange(count)), SQUARE, where)
+    return sample_worlds(sample_keys(stream_key(0, stream), torch.arange(count)), SQUARE, where)
 
 
 def parts_of(scenes: Scenes) -> Objects:
@@ -173,7 +173,7 @@ def test_every_part_touches_its_object_and_most_of_it_can_be_seen() -> None:
     alone = replace(
         scenes,
         objects=middle,
-        parts=attached(imagine_parts(dice, kind, 1.0), middle),
+        parts=attach_parts(sample_parts(dice, kind, 1.0), middle),
         present=np.broadcast_to(np.arange(MAX_OBJECTS) == 0, o.kind.shape),
     )
     _, masks = drawn(alone, (160, 160))

@@ -14,7 +14,7 @@ from flexpredict.data.scenes import worlds as scene_worlds
 from flexpredict.data.scenes.drawing import Backdrops, Scenes, draw, paint_backdrops
 from flexpredict.data.scenes.scenes import CLASSES, SceneBatch, draw_scenes, draw_videos, nearest_bins
 from flexpredict.data.scenes.shapes import PARTS, SHAPES, SPAN, distance_tables
-from flexpredict.data.scenes.worlds import Worlds, at_frame, imagine
+from flexpredict.data.scenes.worlds import Worlds, at_frame, sample_worlds
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, stream_key
 
@@ -24,7 +24,7 @@ SQUARE = (64, 64)
 def worlds_of(
     count: int, size: tuple[int, int] = SQUARE, stream: str = "scenes/train", where: float | None = None
 ) -> Worlds:
-    return imagine(sample_keys(stream_key(0, stream), torch.arange(count)), size, where)
+    return sample_worlds(sample_keys(stream_key(0, stream), torch.arange(count)), size, where)
 
 
 def drawn(scenes: Scenes, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

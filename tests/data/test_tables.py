@@ -284,7 +284,7 @@ def test_what_load_dataset_can_open_can_be_opened_by_name(
 
 def test_a_data_set_that_is_not_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"hf://nobody/nothing .*could not be opened.*Check the name"):
+    with pytest.raises(UserError, match=r"hf://nobody/nothing:train could not be loaded.*Check the name"):
         open_images("hf://nobody/nothing:train")
 
 

@@ -64,7 +64,7 @@ def test_the_best_encoder_is_named_where_the_last_one_is_worse(tmp_path: Path) -
     assert answer(tmp_path, "learning", question, knn_accuracy=[0.1, 0.5, 0.3]) is None, "there is none yet"
     for name in ("encoder.safetensors", "encoder_best.safetensors"):
         (tmp_path / name).touch()
-    best = answer(tmp_path, "learning", question, knn_accuracy=[0.1, 0.5, 0.3], linear_accuracy=[0.9, 0.2, 0.2])
+    best = answer(tmp_path, "learning", question, knn_accuracy=[0.9, 0.2, 0.2], linear_accuracy=[0.1, 0.5, 0.3])
     assert best is not None and best.text.startswith("encoder_best.safetensors, saved at step 20")
     last = answer(tmp_path, "learning", question, knn_accuracy=[0.1, 0.3, 0.5])
     assert last is not None and last.text.startswith("encoder.safetensors")

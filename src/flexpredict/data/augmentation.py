@@ -6,7 +6,7 @@ order, so the result is the same for any batch size, thread count or BLAS.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -39,15 +39,10 @@ class Crops:
     grayscale: NDArray[np.bool_]  # B
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Crops":
-        return Crops(
-            self.areas[rows],
-            self.aspects[rows],
-            self.aspect_limits,
-            self.places[rows],
-            self.flip[rows],
-            self.blur_sigma[rows],
-            self.grayscale[rows],
-        )
+        arrays = {
+            field.name: getattr(self, field.name)[rows] for field in fields(self) if field.name != "aspect_limits"
+        }
+        return replace(self, **arrays)
 
     def box(self, row: int, image_size: tuple[int, int], height: int, width: int) -> tuple[int, int, int, int]:
         """Left, top, right, bottom in whole pixels, for an image of this height and width.

@@ -42,7 +42,7 @@ def feature_shape(encoder: ImageEncoder, how: Extraction, patches: PatchType | N
     height, width = size = how.size_for(encoder)
     encoder.check_size(size)
     encoder.check_layers(how.layers)
-    blank = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(encoder.parameters()).device)
+    blank = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(encoder.buffers()).device)
     pooled, found = encode(encoder.eval(), blank, how, patches is not None)
     if found is None:
         return FeatureShape(pooled.shape[1])

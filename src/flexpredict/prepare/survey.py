@@ -22,7 +22,7 @@ _UNEVEN = 10  # times as many images in the largest class as in the smallest
 
 @dataclass(frozen=True)
 class Spread:
-    """Of many values the smallest, the largest, and those below which 5, 50 and 95 % lie. All five do occur."""
+    """The smallest of many values, their 5th, 50th and 95th percentile, and the largest. Each of the five occurs."""
 
     smallest: float
     low: float

@@ -103,7 +103,7 @@ def _which_encoder(run: Run) -> Iterator[Answer]:
     if not run.encoders:
         return
     question = "Which encoder do I take?"
-    probed = _probe(run, "knn_accuracy")  # by which the best encoder was chosen
+    probed = _probe(run)
     if "encoder_best.safetensors" in run.encoders and probed is not None:
         name, points = probed
         best, last = max(points, key=lambda point: point[1]), points[-1]
@@ -197,10 +197,9 @@ def _speed(run: Run) -> Iterator[Answer]:
         yield Answer("speed", "good", f"{text}: the model sets the pace.")
 
 
-def _probe(run: Run, *keys: str) -> tuple[str, list[Point]] | None:
-    """The better judge of those that the run had. keys: of metrics, by default both."""
-    names = {"linear_accuracy": "linear accuracy", "knn_accuracy": "k-NN accuracy"}
-    for key, name in ((key, names[key]) for key in keys or names):
+def _probe(run: Run) -> tuple[str, list[Point]] | None:
+    """The better judge of those that the run had, by which its best encoder was kept."""
+    for key, name in (("linear_accuracy", "linear accuracy"), ("knn_accuracy", "k-NN accuracy")):
         points = run.series[key].points() if key in run.series else []
         if points:
             scale = 100 if max(value for _, value in points) > 1.5 else 1  # logged in percent

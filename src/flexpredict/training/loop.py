@@ -134,8 +134,9 @@ def train(
                     record |= probe(model.saved_encoder[0])
                 journal.write(step + 1, record)
                 # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
-                if record.get("knn_accuracy", 0.0) > journal.best:
-                    journal.best = record["knn_accuracy"]
+                probed = record.get("linear_accuracy", record.get("knn_accuracy", 0.0))
+                if probed > journal.best:
+                    journal.best = probed
                     if fabric.is_global_zero:
                         encoder, name = model.saved_encoder
                         save_encoder(folder.best_encoder, encoder, spec, name, Trained(step + 1))

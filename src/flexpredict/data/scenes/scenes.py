@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flexpredict.data.scenes.drawing import draw
 from flexpredict.data.scenes.shapes import SHAPES
-from flexpredict.data.scenes.worlds import MAX_OBJECTS, NEAREST, Worlds, at_frame, imagine
+from flexpredict.data.scenes.worlds import MAX_OBJECTS, NEAREST, Worlds, at_frame, sample_worlds
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.named_options import number, parse_options, whole_number
 from flexpredict.randomness import sample_keys, stream_key
@@ -30,7 +30,7 @@ SPLITS = ("train", "test")
 
 _DISTANCE_BINS = 6
 _SMALLEST_SIDE = 16
-_BLOCK = 512  # scenes imagined at once: bounds the memory of the candidates for places
+_BLOCK = 512  # scenes sampled at once: bounds the memory of the candidates for places
 IMAGE_OPTIONS = ("count", "size", "seed", "split", "first", "where")
 
 
@@ -48,11 +48,11 @@ class SceneBatch:
 
     def class_masks(self) -> NDArray[np.uint8]:
         """B H W: 0 for the backdrop, 1 + its class for an object."""
-        return _of_pixels(self.kinds, self.masks)
+        return _per_pixel(self.kinds, self.masks)
 
     def depth_maps(self) -> NDArray[np.float32]:
         """B H W: the distance of the object that a pixel shows, 0 for the backdrop."""
-        return _of_pixels(self.distances, self.masks)
+        return _per_pixel(self.distances, self.masks)
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,22 @@ def draw_scenes(
     return SceneBatch(images, classes, counts, nearest, masks, kinds, distances)
 
 
-def counts_and_distances(
+def scene_answers(
     indices: NDArray[np.int64], *, size: int = 64, seed: int = 0, split: str = "train"
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Number of objects and distance of the nearest, as `draw_scenes` tells them, without drawing anything."""
+) -> dict[str, NDArray[np.int64]]:
+    """What can be asked of scenes besides their class, without drawing them: a class number for each scene.
+
+    count: objects, less one; distance: of the nearest object, in bins; localization: the quarter of the image in
+    which the center of the nearest object is, 0 for top left, then row by row.
+    """
     blocks = [indices[start : start + _BLOCK] for start in range(0, len(indices), _BLOCK)]
     worlds = [_worlds(block, (size, size), seed, split, None) for block in blocks]
-    counts = [world.scenes.present.sum(axis=1) for world in worlds]
-    return np.concatenate(counts), np.concatenate([world.nearest for world in worlds]).astype(np.float32)
+    lower, right = np.concatenate([world.scenes.objects.center[:, 0] > 0.5 for world in worlds]).T
+    return {
+        "count": np.concatenate([world.scenes.present.sum(axis=1) for world in worlds]) - 1,
+        "distance": nearest_bins(np.concatenate([world.nearest for world in worlds])),
+        "localization": 2 * lower.astype(np.int64) + right,
+    }
 
 
 def draw_videos(
@@ -143,7 +151,7 @@ def nearest_bins(nearest: ArrayLike) -> NDArray[np.int64]:
     return np.searchsorted(thresholds, np.asarray(nearest, np.float32), side="right").astype(np.int64)
 
 
-def _of_pixels(values: NDArray[Value], masks: NDArray[np.uint8]) -> NDArray[Value]:
+def _per_pixel(values: NDArray[Value], masks: NDArray[np.uint8]) -> NDArray[Value]:
     """The value of the object at each pixel. values: B K+1, masks: B H W -> B H W."""
     found: NDArray[Value] = values[np.arange(len(masks))[:, None, None], masks]
     return found
@@ -153,7 +161,7 @@ def _worlds(indices: NDArray[np.int64], size: tuple[int, int], seed: int, stream
     if where is not None and not 0 <= where <= 1:
         raise UserError(f"where is {where:g}; use a number from 0 (parts always on top of objects) to 1 (anywhere).")
     keys = sample_keys(stream_key(seed, f"scenes/{stream}"), torch.from_numpy(indices))
-    return imagine(keys, size, where)
+    return sample_worlds(keys, size, where)
 
 
 def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:

@@ -111,7 +111,7 @@ class Worlds:
     parts: Parts | None  # of the objects
 
 
-def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = None) -> Worlds:
+def sample_worlds(keys: torch.Tensor, size: tuple[int, int], where: float | None = None) -> Worlds:
     """The worlds of these keys (B), for images of this height and width. where: of the parts, None for no parts."""
     dice, count = Dice(keys), MAX_OBJECTS
     classes = dice.choice("class", len(SHAPES))
@@ -135,7 +135,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
         bevel=dice.between("bevel", (0.35, 1), count),
         gloss=130 * dice("gloss", count) ** 2,
     )
-    parts = None if where is None else imagine_parts(dice, kind, where)
+    parts = None if where is None else sample_parts(dice, kind, where)
     scenes = Scenes(
         backdrops,
         objects,
@@ -143,7 +143,7 @@ def imagine(keys: torch.Tensor, size: tuple[int, int], where: float | None = Non
         light=np.stack((np.sin(lamp), np.cos(lamp)), axis=1),
         noise_start=dice("noise"),
         noise_level=np.full(len(keys), NOISE_LEVEL),
-        parts=None if parts is None else attached(parts, objects),
+        parts=None if parts is None else attach_parts(parts, objects),
     )
     return Worlds(
         classes,
@@ -176,12 +176,12 @@ def at_frame(worlds: Worlds, frame: int, size: tuple[int, int]) -> Scenes:
         scenes,
         backdrops=replace(scenes.backdrops, pan=worlds.pan * frame),
         objects=moved,
-        parts=None if worlds.parts is None else attached(worlds.parts, moved),
+        parts=None if worlds.parts is None else attach_parts(worlds.parts, moved),
         noise_start=(scenes.noise_start + golden * frame) % 1,
     )
 
 
-def imagine_parts(dice: Dice, of: Ints, where: float) -> Parts:
+def sample_parts(dice: Dice, of: Ints, where: float) -> Parts:
     """of: B K, the kinds of the objects. where: from 0, every part on top, to 1, every direction equally likely."""
     bands = dice("part waves", of.shape[1], 4)[..., :3] * (0.3, 0.2, 1) - (0.15, 0, 0) + (np.pi / 2, 0.8, 0)
     return Parts(
@@ -192,7 +192,7 @@ def imagine_parts(dice: Dice, of: Ints, where: float) -> Parts:
     )
 
 
-def attached(parts: Parts, objects: Objects) -> Objects:
+def attach_parts(parts: Parts, objects: Objects) -> Objects:
     """The parts as objects to be painted, each at the outline of its own."""
     orbit = orbits(PART_RADIUS * BALL_RADIUS * (1 - _OVERLAP))
     steps = np.round(parts.direction / (2 * np.pi) * orbit.shape[1]).astype(np.int64) % orbit.shape[1]

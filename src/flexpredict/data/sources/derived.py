@@ -58,9 +58,9 @@ class JoinedSource(DerivedSource):
     def read(self, indices: Tensor, crops: Crops, image_size: Size) -> tuple[Tensor, dict[int, UnreadableImage]]:
         images = torch.empty(len(indices), 3, *image_size, dtype=torch.uint8)
         unreadable: dict[int, UnreadableImage] = {}
-        of = np.searchsorted(self._ends, indices.numpy(), side="right")
-        for number in np.unique(of).tolist():
-            source, rows = self._sources[number], np.flatnonzero(of == number)
+        owners = np.searchsorted(self._ends, indices.numpy(), side="right")
+        for number in np.unique(owners).tolist():
+            source, rows = self._sources[number], np.flatnonzero(owners == number)
             own = indices[torch.from_numpy(rows)] - (int(self._ends[number]) - len(source))
             images[torch.from_numpy(rows)], failed = source.read(own, crops[rows], image_size)
             unreadable.update({int(rows[row]): failure for row, failure in failed.items()})

@@ -56,7 +56,7 @@ def open_folder(root: Path, count: Count) -> FolderSource:
     listing = cached_listing("folder", [os.path.abspath(root)], lambda: _list(root, count), _WORTH_KEEPING)
     names = Names(listing.tensors["names"], listing.tensors["ends"])
     if not len(names):
-        raise UserError(_nothing(root, listing))
+        raise UserError(_no_images_message(root, listing))
     classes = listing.notes["classes"]
     return FolderSource(
         name=str(root),
@@ -122,7 +122,7 @@ def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> It
                         continue
                     if _is_folder(entry):
                         folders.append(entry.name)
-                    elif entry.is_symlink() and _leads_nowhere(entry):
+                    elif entry.is_symlink() and _is_broken_link(entry):
                         # It may lead to a disk that is not mounted. It is watched, so this listing is not cached.
                         name = os.fsdecode(top + place + entry.name)
                         problems.append(UnreadableImage(name, "a link that leads nowhere"))
@@ -139,7 +139,7 @@ def _walk(root: Path, problems: list[UnreadableImage], watched: list[str]) -> It
         yield place, sorted(files)
 
 
-def _leads_nowhere(entry: "os.DirEntry[bytes]") -> bool:
+def _is_broken_link(entry: "os.DirEntry[bytes]") -> bool:
     return suffix(os.fsdecode(entry.name)) not in IMAGE_SUFFIXES and not os.path.exists(entry.path)
 
 
@@ -150,7 +150,7 @@ def _is_folder(entry: "os.DirEntry[bytes]") -> bool:
         return False  # a link to itself: an error is raised when it is read
 
 
-def _nothing(root: Path, listing: Listing) -> str:
+def _no_images_message(root: Path, listing: Listing) -> str:
     found = ", ".join(f"{number} {ending}" for ending, number in listing.notes["others"])
     return (
         f"There are no images in {root}"

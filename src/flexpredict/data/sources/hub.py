@@ -10,8 +10,8 @@ from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.sources.columns import NO_IMAGE, find_columns, number_labels, stored_image
 from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.data.sources.streams import ImageStream
-from flexpredict.errors import UserError, did_you_mean, in_a_line
-from flexpredict.hub_connection import hub_is_reachable
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.hub_connection import errors_in_words, hub_is_reachable
 
 
 @dataclass(eq=False, kw_only=True)
@@ -68,18 +68,11 @@ def open_hub(name: str, split: str | None, options: dict[str, str], stream: bool
     datasets = _datasets(f"hf://{name}")
     # A folder can stand for a name on the hub; it needs no network.
     reachable = os.path.exists(name) or hub_is_reachable()
-    try:
+    remedy = "Check the name, the split and the network; for a private one, log in with `hf auth login`."
+    with errors_in_words(f"The data set hf://{name}{f':{split}' if split else ''}", remedy, offline=not reachable):
         loaded = datasets.load_dataset(
             name, options.get("config"), split=split, revision=options.get("revision"), streaming=stream
         )
-    except Exception as error:  # the library raises errors of a dozen kinds over a name it cannot find
-        reason = in_a_line(error) or type(error).__name__
-        if not reachable:
-            reason = "the Hugging Face hub cannot be reached, and the data set was not downloaded before."
-        raise UserError(
-            f"The data set hf://{name}{f' (split {split})' if split else ''} could not be opened: {reason} Check the "
-            "name, the split and the network; for a private one, log in with `hf auth login`."
-        ) from error
     if split is None:
         split, loaded = _first_split(loaded)
     title = f"hf://{name}:{split}"
@@ -92,12 +85,8 @@ def open_hub(name: str, split: str | None, options: dict[str, str], stream: bool
 def open_saved(folder: Path, split: str | None, options: dict[str, str]) -> HubSource:
     """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` made."""
     datasets = _datasets(str(folder))
-    try:
+    with errors_in_words(f"The saved data set {folder}", "Was it copied completely?"):
         loaded = datasets.load_from_disk(os.fspath(folder))
-    except Exception as error:
-        raise UserError(
-            f"{folder} looks like a saved data set but cannot be loaded: {in_a_line(error)} Was it copied completely?"
-        ) from error
     if not isinstance(loaded, datasets.DatasetDict):
         return _source(str(folder), loaded, options)
     if split is not None and split not in loaded:

@@ -69,7 +69,7 @@ def open_images(data: StreamLike, count: Count = lambda found: None) -> ImageSou
 
 
 def open_data(data: StreamLike, console: Console) -> ImageSource | ImageStream:
-    """The same, with the progress of listing on the console."""
+    """Like `open_images`, and shows the progress of listing on the console."""
     with Counting(console, "listing", "images") as counting:
         return open_images(data, counting.add)
 

@@ -204,7 +204,7 @@ def _images(
         if ending == ".cls":
             label = _label(reader.content(_LONGEST_LABEL))
         elif member and ending in IMAGE_SUFFIXES:
-            reason = _why_not(member)
+            reason = _why_unusable(member)
             content = reader.content(_LARGEST_IMAGE) if with_content and not reason else b""
             if with_content and not reason and len(content) < member.size:
                 reason = f"cut short: {len(content)} of {member.size} bytes are there"
@@ -226,14 +226,14 @@ def _records(shard: str, file: BinaryIO) -> Iterator[Record | UnreadableImage]:
 
 
 def _key_and_ending(member: bytes) -> tuple[bytes, str]:
-    """WebDataset's rule: the key of a sample is all before the first dot of the file's name."""
+    """WebDataset's rule: the key of a sample is everything before the first dot of the file's name."""
     folder, slash, file = member.rpartition(b"/")
     stem, _, _ = file.partition(b".")
-    # Hidden files, such as what a Mac puts beside each, are none of ours.
+    # Hidden files, such as those that macOS adds, are ignored.
     return folder + slash + stem, "" if file.startswith(b".") else suffix(os.fsdecode(file))
 
 
-def _why_not(member: Member) -> str | None:
+def _why_unusable(member: Member) -> str | None:
     """Why a member that is called an image cannot be one."""
     if not member.is_file:
         return "a link or a device, not a file"
