@@ -43,7 +43,8 @@ class Recipe:
             shards, parquet files or hf:// reads them in order, without a copy on disk.
         method: what is learned from: 'ijepa' predicts features of masked blocks, 'mae' pixels of masked patches,
             'data2vec' averaged features of masked patches, inside the encoder.
-        model: timm name of a plain ViT (by default vit_tiny on a CPU, vit_small or vit_base on a GPU).
+        model: timm name of a plain ViT (by default vit_small or vit_base on a GPU, and on a CPU
+            a vit_tiny 96 wide and 4 deep).
         image_size: height and width, for example 224 or 256x192 (by default from the images, at most 224). Several,
             as in 224,160,192x256, train at several resolutions: each step has one, the first is the encoder's own.
         patch_size: side of a patch (by default the model's, smaller for small images).

@@ -7,13 +7,13 @@ consumer waits for another that has more to read. Order and crops depend on the 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import TypeIs
 
-from flexpredict.data.decoding import UnreadableImage, read_size
-from flexpredict.data.sources.image_source import ImageSource, Record, evenly_spaced
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource, evenly_spaced
 from flexpredict.data.sources.listing import digest
 from flexpredict.randomness import permutation, stream_key
 
@@ -71,18 +71,10 @@ def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
     return {"images": len(images), "list_of_images": digest([*(images.classes or ()), "", *names])}
 
 
-def stream_sizes(stream: ImageStream, sample: int = 64) -> list[tuple[int, int]]:
-    """Height and width of the first images of a stream."""
-    sizes: list[tuple[int, int]] = []
-    for _, found in all_entries(stream):
-        if isinstance(found, Record):
-            try:
-                sizes.append(read_size(found.encoded, found.name))
-            except UnreadableImage:
-                continue
-        if len(sizes) == sample:
-            break
-    return sizes
+def first_images(stream: ImageStream, count: int = 64) -> RecordSource:
+    """The first images of a stream; fewer where it has fewer."""
+    records = (found for _, found in all_entries(stream) if isinstance(found, Record))
+    return RecordSource(name=stream.name, records=list(islice(records, count)))
 
 
 def all_entries(stream: ImageStream) -> Iterator[Entry]:
