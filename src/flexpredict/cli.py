@@ -10,7 +10,7 @@ from flexpredict.commands.command import Command
 from flexpredict.commands.table import COMMANDS
 from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError, did_you_mean, printable
-from flexpredict.interruption import exit_code
+from flexpredict.interruption import exit_code, interrupt_on_sigterm
 
 _HELP = """\
 flexpredict {version}: pre-train vision transformers on unlabeled images, with
@@ -51,12 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     prepare_threads()
     try:
-        return _run(words)
+        with interrupt_on_sigterm():
+            return _run(words)
     except UserError as error:
         print(f"flexpredict: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interruption:
-        print(f"flexpredict: {str(interruption) or 'interrupted'}", file=sys.stderr)
+        print(". ".join(["flexpredict: interrupted", *filter(None, interruption.args)]), file=sys.stderr)
         return exit_code(interruption)
     finally:
         _leave_the_other_processes()
@@ -96,6 +97,10 @@ def _run_command(name: str, command: Command, words: list[str]) -> int:
         result = command.load()(**command.arguments(words))
     except UserError as error:
         raise UserError(with_flags(str(error), command.settings())) from error
+    except KeyboardInterrupt as interruption:
+        if not command.interrupted:
+            raise
+        raise type(interruption)(command.interrupted) from interruption
     if result is None or not (getattr(result, "finished", True) or getattr(result, "dry_run", False)):
         return getattr(result, "exit_code", _INTERRUPTED)
     show(result)

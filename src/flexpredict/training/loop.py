@@ -21,7 +21,7 @@ from flexpredict.methods.method import Method, Prediction
 from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import Keep, load_checkpoint, save_checkpoint
-from flexpredict.runs.encoder_file import EncoderSpec, save_encoder
+from flexpredict.runs.encoder_file import EncoderSpec, Trained, save_encoder
 from flexpredict.runs.metrics import Record
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.batches import RankBatches
@@ -90,7 +90,7 @@ def train(
         with timer.writing():
             save_checkpoint(folder.checkpoints, done, model, optimizers, saved, keep, fabric.is_global_zero)
             encoder, role = model.saved_encoder
-            save_encoder(folder.encoder, encoder, spec, role, fabric.is_global_zero)
+            save_encoder(folder.encoder, encoder, spec, role, Trained(done, plan.steps), fabric.is_global_zero)
             if fabric.is_global_zero:
                 at_checkpoint()
             fabric.barrier()
@@ -174,14 +174,14 @@ def train(
                 if is_best := probed > best:
                     best = probed
                     encoder, role = model.saved_encoder
-                    save_encoder(folder.best_encoder, encoder, spec, role, fabric.is_global_zero)
+                    save_encoder(folder.best_encoder, encoder, spec, role, Trained(done), fabric.is_global_zero)
             if saving or (is_best and recipe.keep_best):
                 save(done, Keep(recipe.keep_last, this=plan.keep_due(done), best=is_best and recipe.keep_best))
             step = done
             progress.step(done)
             if stopping:
                 break
-    interrupted = (stop.signal or signal.SIGTERM) if step < plan.steps else None
+    interrupted = (stop.number or signal.SIGTERM) if step < plan.steps else None
     return Outcome(step, finished=step == plan.steps, signal=interrupted)
 
 

@@ -6,13 +6,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from flexpredict.interruption import Terminated
+
 
 @dataclass
 class Stop:
     """Whether somebody asked the run to stop, and by which signal."""
 
-    requested: bool = False
-    signal: int | None = None
+    number: int | None = None
+
+    @property
+    def requested(self) -> bool:
+        return self.number is not None
+
+    def interruption(self) -> KeyboardInterrupt:
+        """What to raise once everything is saved."""
+        return Terminated() if self.number == signal.SIGTERM else KeyboardInterrupt()
 
 
 @contextmanager
@@ -26,7 +35,7 @@ def stop_on_signal(on_interrupt: Callable[[], object] = lambda: None) -> Iterato
     def request(number: int, frame: FrameType | None) -> None:
         if stop.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.requested, stop.signal = True, number
+        stop.number = number
         if number == signal.SIGINT:
             on_interrupt()
 
