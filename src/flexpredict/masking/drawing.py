@@ -1,6 +1,6 @@
 """Masks as text: what a person sees before a run starts."""
 
-from flexpredict.masking.__init__ import Masks
+from flexpredict.masking import Masks
 from flexpredict.sizes import Grid
 
 _CONTEXT, _NEITHER = "█", "·"
