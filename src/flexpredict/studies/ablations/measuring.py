@@ -24,7 +24,7 @@ from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.location.evaluation import measure_location
 from flexpredict.evaluation.probing import run_probe
-from flexpredict.evaluation.result_files import write_result
+from flexpredict.evaluation.results import write_result
 from flexpredict.features.workspace import Workspace
 from flexpredict.files import write_text_atomically
 from flexpredict.runs.metrics import read_records
