@@ -11,14 +11,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict.demo.measuring import Scenes, measure
+from flexpredict.data.sources.opening import open_source
 from flexpredict.demo.recipe import PROTOCOL, RECIPE, recipe_values
 from flexpredict.demo.table import MEASURES
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.pretraining import run
+from flexpredict.studies.ablations.measuring import Measuring, measure
 from flexpredict.training.recipe_parser import make_recipe
 
 TRIAL_STEPS = 120
@@ -31,7 +33,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     console, quiet = Console(), Console(quiet=True)
-    scenes = Scenes.draw(PROTOCOL)
+    train, test = open_source(PROTOCOL.train_data), open_source(PROTOCOL.test_data)
+    how = Measuring(subsets=PROTOCOL.label_subsets, images=PROTOCOL.location_images)
+    fabric = Fabric(accelerator="cpu", devices=1)
 
     table = Table(title=f"Contexts per image, {options.minutes:g} minute(s) of training each, seed {options.seed}")
     for title in ("contexts", "steps", "images/s", "time per context", *MEASURES.values()):
@@ -46,7 +50,7 @@ def main() -> None:
                     _recipe(contexts, steps, options.seed),
                     Path(scratch) / name,
                     console=quiet,
-                    source=scenes.train.source,
+                    source=train,
                 )
                 return time.perf_counter() - started
 
@@ -55,7 +59,8 @@ def main() -> None:
             per_step = (more - once) / TRIAL_STEPS
             steps = round(60 * options.minutes / per_step)
             timed(steps, str(contexts))
-            numbers = measure(open_encoder(Path(scratch) / str(contexts)), scenes)
+            folder = Path(scratch) / str(contexts)
+            numbers = measure(open_encoder(folder), folder, train, test, how, fabric)
             first = first or per_step / contexts
             table.add_row(
                 str(contexts),

@@ -3,7 +3,7 @@
 All have the same encoder, images and time, on this machine. Each run is fitted to the time, keeps checkpoints on its
 way, and these are probed. The same command goes on where it was stopped.
 
-    python benchmarks/time_to_accuracy.py --data cifar10 --test cifar10,split=test --image_size 32 --patch_size 4
+    python benchmarks/time_to_accuracy.py --data cifar10 --image_size 32 --patch_size 4 --chapter studies/time-cifar10
 """
 
 import argparse
@@ -11,6 +11,9 @@ import csv
 import dataclasses
 import itertools
 import json
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,7 @@ from typing import Any
 
 from machine import announce_machine, describe_machine
 from rich.console import Console
-from rich.table import Table
+from rich.markdown import Markdown
 
 from flexpredict import pretraining
 from flexpredict.data.sources.derived import Part, named_part
@@ -37,8 +40,10 @@ from flexpredict.settings.positions import Positions
 from flexpredict.settings.probing import Probing
 from flexpredict.settings.recipe import PredictorSize, Recipe
 from flexpredict.settings.targets import Targets
+from flexpredict.studies.ablations.chapters import as_markdown, write_chapter
+from flexpredict.studies.ablations.summary import Estimate
 from flexpredict.studies.analyses.opening import open_model
-from flexpredict.studies.analyses.output import COLORS, GRAY, drawing
+from flexpredict.studies.figures import COLORS, GRAY, drawing
 from flexpredict.training.engine import launch
 from flexpredict.training.plan import default_precision, make_plan
 from flexpredict.training.recipe_parser import make_recipe
@@ -91,7 +96,12 @@ def main() -> None:
                 console.print("Stopped; the same command goes on.")
                 return
             curves.setdefault(name, []).append(list(points(folder, recipe, source, asked)))
-    write(options.out, curves, console, f"{asked.name} ({'test' if options.test else 'validation'})")
+    tested = f"{len(asked):,} {'test' if options.test else 'validation'} images: {asked.name}"
+    table = write(options.out, curves, tested)
+    console.print(Markdown(table))
+    console.print(f"Written: {options.out}/points.csv, figure.png, machine.json", highlight=False)
+    if options.chapter is not None:
+        write_page(options.chapter, options.out, table, tested, RunFolder(options.out / f"{OURS}-0"))
 
 
 def train(recipe: Recipe, folder: RunFolder, source: ImageSource, minutes: float, kept: int) -> bool:
@@ -174,8 +184,8 @@ def minutes_to_reach(curve: list[Point], accuracy: float) -> float | None:
     return None
 
 
-def write(out: Path, curves: dict[str, list[list[Point]]], console: Console, tested: str) -> None:
-    """CSV, figure, and a table with the time that each takes to the published algorithm's final accuracy."""
+def write(out: Path, curves: dict[str, list[list[Point]]], tested: str) -> str:
+    """CSV and figure; returns a table with the time that each takes to the published algorithm's final accuracy."""
     with (out / "points.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["contender", "seed", *(field.name for field in dataclasses.fields(Point))])
@@ -184,29 +194,42 @@ def write(out: Path, curves: dict[str, list[list[Point]]], console: Console, tes
                 [name, seed, *dataclasses.astuple(point)] for seed, curve in enumerate(seeds) for point in curve
             )
     means = {name: mean_curve(seeds) for name, seeds in curves.items()}
-    goal = means[PUBLISHED][-1]
-    table = Table(title=f"Linear probe on {tested}", title_justify="left")
-    for title in ("", "minutes", "images", "linear (%)", "20-NN (%)", f"minutes to {goal.linear:.1f} %", "ratio"):
-        table.add_column(title, justify="right" if title else "left")
-    start = means[PUBLISHED][0]
-    table.add_row("untrained", "0", "0", f"{start.linear:.1f}", f"{start.knn:.1f}", "", "")
-    for name, curve in means.items():
-        last, reached = curve[-1], minutes_to_reach(curve, goal.linear)
-        when, ratio = ("never", "") if reached is None else (f"{reached:.1f}", f"{reached / goal.minutes:.2f}")
-        cells = (f"{last.minutes:.1f}", f"{last.images:,.0f}", f"{last.linear:.1f}", f"{last.knn:.1f}")
-        table.add_row(name, *cells, when, ratio)
-    console.print(table)
+    start, goal = means[PUBLISHED][0], means[PUBLISHED][-1]
     machine = {"machine": describe_machine(), "minutes to the goal": goal.linear}
     write_text_atomically(out / "machine.json", json.dumps(machine, indent=2) + "\n")
-    with drawing(out / "time_to_accuracy.png", 7.0, 4.2) as figure:
+    with drawing(out / "figure.png", 7.0, 4.2) as figure:
         axes = figure.add_subplot()
         for (name, curve), color in zip(means.items(), COLORS, strict=False):
             axes.plot([p.minutes for p in curve], [p.linear for p in curve], "o-", color=color, label=name)
         axes.axhline(start.linear, color=GRAY, linestyle=":", label="untrained")
-        axes.set_xlabel("minutes of training")
-        axes.set_ylabel(f"linear probe, all labels (%), {tested}", fontsize=8)
+        axes.set(xlabel="minutes of training", ylabel="linear probe, all labels (%)")
+        axes.set_title(tested, fontsize=8)
         axes.legend()
-    console.print(f"Written: {out}/points.csv, time_to_accuracy.png, machine.json", highlight=False)
+    lines = [["", "minutes", "images", "linear (%)", "20-NN (%)", f"minutes to {goal.linear:.1f} %", "ratio"]]
+    lines.append(["untrained", "0", "0", f"{start.linear:.1f}", f"{start.knn:.1f}", "", ""])
+    for name, curve in means.items():
+        last, reached = curve[-1], minutes_to_reach(curve, goal.linear)
+        when, ratio = ("never", "") if reached is None else (f"{reached:.1f}", f"{reached / goal.minutes:.2f}")
+        linear, knn = (
+            Estimate.of([getattr(seed[-1], field) for seed in curves[name]]).in_words() for field in ("linear", "knn")
+        )
+        lines.append([name, f"{last.minutes:.1f}", f"{last.images:,.0f}", linear, knn, when, ratio])
+    return as_markdown(lines)
+
+
+def write_page(chapter: Path, out: Path, table: str, tested: str, run: RunFolder) -> None:
+    """A chapter with the table and the figure."""
+    chapter.mkdir(parents=True, exist_ok=True)
+    for name in ("figure.png", "points.csv"):
+        shutil.copyfile(out / name, chapter / name)
+    title = "How much accuracy for how many minutes of training?"
+    notes = (
+        f"All have the same encoder, images and time; each checkpoint is probed on {tested}. ± is half the 95 % "
+        "interval over seeds. Ratio: minutes to the published algorithm's final accuracy, over the minutes it took."
+    )
+    body = f"{table}\n![{title}](figure.png)\n\n[points.csv](points.csv) has the points of each seed."
+    environment = json.loads(run.environment.read_text(encoding="utf-8"))
+    write_chapter(chapter, title, body, environment, f"python {shlex.join(sys.argv)}", notes)
 
 
 def _options() -> argparse.Namespace:
@@ -220,8 +243,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=8, help="checkpoints of each run that are probed")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs/time_to_accuracy"))
+    parser.add_argument("--chapter", type=Path, default=None, help="folder for a page with table and figure")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("Stopped; the same command goes on.")

@@ -6,7 +6,7 @@ import sys
 from flexpredict import cli
 from flexpredict.demo import recipe, running
 
-PROTOCOL = recipe.Protocol(train=400, test=100, size=32, label_subsets=1, shifted=40, pixels=8)
+PROTOCOL = recipe.Protocol(train=1200, test=100, size=32, label_subsets=1, location_images=100)
 RECIPE = {
     "model_options": {"embed_dim": 24, "depth": 2, "num_heads": 2},
     "predictor": {"dim": 16, "depth": 2, "heads": 2},

@@ -10,7 +10,7 @@ from flexpredict.commands.command import Command
 from flexpredict.commands.table import COMMANDS
 from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError, did_you_mean, printable
-from flexpredict.interruption import exit_code
+from flexpredict.interruption import exit_code, interrupt_on_sigterm
 
 _HELP = """\
 flexpredict {version}: pre-train vision transformers on unlabeled images, with
@@ -33,7 +33,11 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Returns 0 if it went well, 2 for bad input (told in a paragraph), 130 or more if interrupted."""
+    """Run a command.
+
+    Returns 0 if it went well, 2 for bad input (told in a paragraph), 75 if it was preempted and goes on with the same
+    command, 130 or more if it was interrupted otherwise.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
@@ -47,12 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     prepare_threads()
     try:
-        return _run(words)
+        with interrupt_on_sigterm():
+            return _run(words)
     except UserError as error:
         print(f"flexpredict: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interruption:
-        print("flexpredict: interrupted", file=sys.stderr)
+        print(". ".join(["flexpredict: interrupted", *filter(None, interruption.args)]), file=sys.stderr)
         return exit_code(interruption)
     finally:
         _leave_the_other_processes()
@@ -92,8 +97,12 @@ def _run_command(name: str, command: Command, words: list[str]) -> int:
         result = command.load()(**command.arguments(words))
     except UserError as error:
         raise UserError(with_flags(str(error), command.settings())) from error
-    if result is None or not getattr(result, "finished", True):
-        return _INTERRUPTED
+    except KeyboardInterrupt as interruption:
+        if not command.interrupted:
+            raise
+        raise type(interruption)(command.interrupted) from interruption
+    if result is None or not (getattr(result, "finished", True) or getattr(result, "dry_run", False)):
+        return getattr(result, "exit_code", _INTERRUPTED)
     show(result)
     return 0
 

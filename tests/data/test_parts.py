@@ -7,7 +7,7 @@ import pytest
 import torch
 from pictures import CLASSES, numbers_in, picture, write_shards
 
-from flexpredict.data.scenes.scenes import counts_and_distances, draw_scenes
+from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins, scene_answers
 from flexpredict.data.sources.derived import split_part
 from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.streams import identity
@@ -79,8 +79,16 @@ def test_a_stream_has_no_parts(tmp_path: Path) -> None:
         open_source(f"stream:{shards},part=0-0.5")
 
 
-def test_counts_and_distances_are_known_without_drawing() -> None:
+def test_answers_are_known_without_drawing() -> None:
     indices = np.arange(600, 1300)
-    drawn = draw_scenes(indices, size=16, split="test", where=0.5)
-    counts, nearest = counts_and_distances(indices, size=16, split="test")
-    assert np.array_equal(counts, drawn.counts) and np.array_equal(nearest, drawn.nearest)
+    drawn = draw_scenes(indices, size=32, split="test", where=0.5)
+    answers = scene_answers(indices, size=32, split="test")
+    assert np.array_equal(answers["count"] + 1, drawn.counts)
+    assert np.array_equal(answers["distance"], nearest_bins(drawn.nearest))
+    # Nothing hides the nearest object: unless the edge cuts it off, its middle is that of its mask.
+    rows, columns = ((drawn.masks == 1).any(axis=axis).argmax(axis=1) for axis in (2, 1))
+    last_row, last_column = ((drawn.masks == 1)[:, ::-1, ::-1].any(axis=axis).argmax(axis=1) for axis in (2, 1))
+    middle = np.stack(((rows + 31 - last_row) / 2, (columns + 31 - last_column) / 2), axis=1)
+    clear = (np.abs(middle - 15.5) > 3).all(axis=1)
+    quarter = 2 * (middle[:, 0] > 15.5) + (middle[:, 1] > 15.5)
+    assert clear.sum() > 200 and (quarter == answers["localization"])[clear].mean() > 0.97

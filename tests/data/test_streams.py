@@ -15,7 +15,7 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import Batch
 from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import ImageStream, is_stream, open_images, open_source
-from flexpredict.data.sources.streams import Place, Taken, consume, stream_sizes
+from flexpredict.data.sources.streams import Place, Taken, consume, first_images
 from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import PRESETS
@@ -159,8 +159,8 @@ def test_a_stream_of_nothing_but_broken_records_stops_with_the_reason(workers: i
 
 
 def test_sizes_are_those_of_the_first_images() -> None:
-    assert stream_sizes(Pieces([[None, -1, 3], [4, 5]]), 2) == [(24, 24)] * 2
-    assert stream_sizes(Pieces([[None]])) == []
+    assert first_images(Pieces([[None, -1, 3], [4, 5]]), 3).sizes() == [(24, 24)] * 2
+    assert first_images(Pieces([[None]])).sizes() == []
 
 
 def test_memory_is_bounded_by_bytes_as_well_as_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from flexpredict.demo.folder import demo_settings, open_folder
 from flexpredict.demo.recipe import ARMS, RECIPE, Protocol
-from flexpredict.demo.tasks import plan_tasks
+from flexpredict.demo.running import plan_runs
 from flexpredict.errors import UserError
 
 
@@ -60,12 +60,12 @@ def test_a_damaged_record_is_said_and_can_be_left_behind(tmp_path: Path) -> None
     assert "as asked" in opened(tmp_path / "demo", overwrite=True)
 
 
-def test_a_second_seed_adds_to_what_the_first_has_done(tmp_path: Path) -> None:
-    first = plan_tasks(tmp_path, 10, [0], Protocol())
-    for task in first:
-        task.save({})
-    both = plan_tasks(tmp_path, 10, [0, 1], Protocol())
-    assert [str(task) for task in both if not task.done] == ["sin-cos, seed 1", "StoP, seed 1"]
-    # Arms of a seed are paired: nothing but positions differs.
-    one, other = ({**task.recipe, "positions": None} for task in both if task.seed == 1)
-    assert one == other
+def test_arms_of_a_seed_are_paired_and_a_second_seed_adds_to_the_first(tmp_path: Path) -> None:
+    one, both = (plan_runs(tmp_path, 10, seeds, Protocol()) for seeds in ([0], [0, 1]))
+    folders = {run.folder for own in one.values() for run in own}
+    added = [run.name for own in both.values() for run in own if run.folder not in folders]
+    assert added == ["sin-cos-seed=1", "StoP-seed=1"]
+    # Nothing but positions differs.
+    sincos, stop = ({**both[arm][1].plan.describe(), "positions": None} for arm in ("sin-cos", "StoP"))
+    assert sincos == stop and both["StoP"][1].steps == 10
+    assert [both[row][0].steps for row in ("untrained", "raw pixels")] == [0, 0]

@@ -5,8 +5,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from flexpredict.demo.table import MEASURES, Comparison, print_comparison
-from flexpredict.demo.tasks import ROWS
+from flexpredict.demo.table import MEASURES, ROWS, Comparison, print_comparison
 
 
 def comparison(seeds: int, spread: float = 1.0) -> Comparison:
@@ -15,10 +14,10 @@ def comparison(seeds: int, spread: float = 1.0) -> Comparison:
     measured: dict[str, list[dict[str, float]]] = {"raw pixels": [dict.fromkeys(MEASURES, 10.0)]}
     measured["untrained"] = [dict.fromkeys(MEASURES, 20.0)]
     base = [{name: 40 + 9 * random.normal() for name in MEASURES} for _ in range(seeds)]
-    measured["sin-cos"] = [numbers | {"location_share": 70.0} for numbers in base]
+    measured["sin-cos"] = [numbers | {"location share": 70.0} for numbers in base]
     measured["StoP"] = [
         {name: value + 3 + spread * random.normal() for name, value in numbers.items()}
-        | {"location_share": 20 + seed}
+        | {"location share": 20 + seed}
         for seed, numbers in enumerate(base)
     ]
     return Comparison(measured)
@@ -33,15 +32,15 @@ def test_a_difference_is_more_than_chance_where_the_paired_t_test_says_so(seeds:
         low, high = test.confidence_interval(0.95)
         assert difference.mean == pytest.approx(np.mean(stop) - np.mean(sincos))
         assert difference.half == pytest.approx((high - low) / 2, rel=1e-3)
-        assert difference.more_than_chance == (test.pvalue < 0.05)
-    assert compared.difference("location_share").more_than_chance
+        assert bool(difference.sign) == (test.pvalue < 0.05)
+    assert compared.difference("location share").sign == -1
 
 
 def test_with_one_seed_nothing_is_called_more_than_chance() -> None:
     compared = comparison(1)
-    assert not any(compared.difference(measure).more_than_chance for measure in MEASURES)
+    assert not any(compared.difference(measure).sign for measure in MEASURES)
     assert "One seed" in compared.in_words() and "more than chance" not in compared.in_words()
-    described = compared.describe()["stop_minus_sincos"]["location_share"]
+    described = compared.describe()["stop_minus_sincos"]["location share"]
     assert described["half_of_95_percent_interval"] is None and not described["more_than_chance"]
 
 

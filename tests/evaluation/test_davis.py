@@ -16,10 +16,9 @@ from flexpredict.data.scenes.scenes import draw_videos
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import Propagation, evaluate_davis
-from flexpredict.evaluation.davis.following import followed_masks, to_grid, to_mask
-from flexpredict.evaluation.davis.propagation import carry_over, propagate
+from flexpredict.evaluation.davis.propagation import carry_over, followed_masks, propagate, to_grid, to_mask
 from flexpredict.evaluation.davis.videos import Video
-from flexpredict.evaluation.dense.encoded_sizes import encoded_size
+from flexpredict.evaluation.dense.patches import encoded_size
 from flexpredict.evaluation.index_masks import PALETTE, VOID, read_mask, write_mask
 from flexpredict.evaluation.results import Result
 from flexpredict.randomness import normal, sample_keys, stream_key
@@ -261,6 +260,11 @@ def test_an_object_that_moves_by_whole_patches_is_followed_without_a_fault() -> 
     np.testing.assert_array_equal(followed[0], truth)
     for mask, expected in zip(followed[1:], masks[1:], strict=True):
         np.testing.assert_array_equal(mask, to_mask(to_grid(expected, (2, 5), (10, 18)), (2, 5), (40, 72)))
+
+
+def test_the_title_names_settings_other_than_the_defaults_and_the_encoder_once(tmp_path: Path) -> None:
+    result = evaluate("scenes:1,size=48,frames=3", tmp_path / "out", radius=3)
+    assert result.protocol["settings"] == f"radius 3, height {SIZE}"
 
 
 def test_the_scenes_need_no_files(tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from flexpredict.cli import main
 from flexpredict.errors import UserError
 from flexpredict.evaluation.depth import evaluate_depth
+from flexpredict.evaluation.depth.evaluation import DepthErrors, depths_of_patches
 from flexpredict.evaluation.depth.maps import read_depths
-from flexpredict.evaluation.depth.regression import depths_of_patches
-from flexpredict.evaluation.depth.scores import DepthErrors
 from flexpredict.randomness import stream_key, uniform
 
 

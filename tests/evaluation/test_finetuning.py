@@ -34,6 +34,7 @@ from flexpredict.evaluation.finetuning.classifier import (
 from flexpredict.evaluation.finetuning.loop import mix_images, mix_labels, own_shares, symmetric_beta
 from flexpredict.evaluation.labeled_images import choose, hold_out, with_labels
 from flexpredict.evaluation.results import Result
+from flexpredict.interruption import Terminated
 from flexpredict.model.building import build_encoder
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, stream_key, uniform
@@ -322,7 +323,8 @@ def test_a_signal_ends_a_run_after_its_step_and_resuming_ends_it_the_same(
 
     with monkeypatch.context() as patch:
         patch.setattr(loop_module.TrainingProgress, "step", signals)
-        assert run(tmp_path / "run") is None
+        with pytest.raises(Terminated):
+            run(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints" / "last").resolve().name == "step-4"
     assert not (tmp_path / "run" / "result.json").exists()
     assert run(tmp_path / "run", resume=True) is not None

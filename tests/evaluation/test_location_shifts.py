@@ -11,7 +11,7 @@ from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.sources.derived import ShiftedSource, shifted
 from flexpredict.data.sources.image_source import ArraySource
 from flexpredict.errors import UserError
-from flexpredict.evaluation.location.shifts import distance, distance_between, plan_shifts
+from flexpredict.evaluation.location.place import distance, distance_between, plan_shifts
 from flexpredict.randomness import sample_keys, uniform
 from flexpredict.settings.augmentation import PRESETS
 

@@ -242,7 +242,7 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
     assert main([*words, "--layers", "2", "--out", "two.json"]) == 0
     rows = (tmp_path / "all.csv").read_text().splitlines()
     assert len(rows) == 3, "the context encoder has a row of its own, another setting has not"
-    assert "probe, scenes:100,size=32,split=test, last 2 layers, l2 0.1: 20-NN" in rows[0]
+    assert "probe, scenes:100,size=32,split=test, last 2 layers, l2 0.1, 2 subsets, trained on " in rows[0]
     assert json.loads((tmp_path / "two.json").read_text())["protocol"]["layers"] == 2
     printed = capsys.readouterr().out
     assert "context encoder of" in printed and "after step 18, last 2 layers" in printed

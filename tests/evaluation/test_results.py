@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.result_files import append_to_table, read_table, write_result
-from flexpredict.evaluation.results import Result, Results
+from flexpredict.evaluation.results import Result, Results, append_to_table, read_table, write_result
 from flexpredict.showing import show
 
 
@@ -115,7 +114,7 @@ def test_a_result_is_a_table_and_plain_values() -> None:
     shown = text_of(one.table())
     assert "61.23 ± 0.50" in shown and "50.00" in shown and "birds" in shown
     assert json.loads(json.dumps(one.to_dict())) == one.to_dict()
-    assert set(one.to_dict()) == {"task", "encoder", "data", "numbers", "protocol", "details"}
+    assert set(one.to_dict()) == {"task", "encoder", "data", "numbers", "protocol", "details", "warnings"}
 
 
 def test_several_results_are_lines_of_one_table_named_by_what_differs() -> None:

@@ -15,13 +15,13 @@ from sklearn.metrics import accuracy_score, jaccard_score
 from sklearn.preprocessing import StandardScaler
 
 from flexpredict.cli import main
-from flexpredict.evaluation.dense.patch_maps import PatchMaps
+from flexpredict.evaluation.dense.patches import PatchMaps
 from flexpredict.evaluation.index_masks import VOID
 from flexpredict.evaluation.linear import fit_probe
-from flexpredict.evaluation.segmentation import evaluate_segmentation, scores
+from flexpredict.evaluation.segmentation import evaluate_segmentation, evaluation
+from flexpredict.evaluation.segmentation.evaluation import Confusion, winners
+from flexpredict.evaluation.segmentation.heads import majority, sample_patches
 from flexpredict.evaluation.segmentation.labels import Classes
-from flexpredict.evaluation.segmentation.patch_labels import majority, sample_patches
-from flexpredict.evaluation.segmentation.scores import Confusion, winners
 from flexpredict.randomness import normal, sample_keys, stream_key, uniform
 
 THREE = Classes(("a", "b", "c"), (0, 1, 2))
@@ -59,7 +59,7 @@ def test_winners_are_those_of_up_sampled_scores_however_few_fit_into_memory(
     fine = F.interpolate(patches.permute(2, 0, 1)[None], size=size, mode="bilinear", align_corners=False)[0]
     expected = fine.argmax(dim=0).numpy()
     for at_once in (1, 2 * size[0] * size[1], 1 << 24):
-        monkeypatch.setattr(scores, "_AT_ONCE", at_once)
+        monkeypatch.setattr(evaluation, "_AT_ONCE", at_once)
         assert np.array_equal(winners(patches, size), expected)
 
 
@@ -171,4 +171,5 @@ def test_the_command_shows_every_class_and_draws_what_it_found(
     assert len(saved["details"]["classes"]) == 11
     pictures = sorted(path.with_suffix("").iterdir())
     assert [Image.open(picture).size for picture in pictures] == [(3 * 240 + 8, 240)] * 2
-    assert "segmentation, scenes:6,size=32 (test), shorter side 32: linear mIoU" in (tmp_path / "t.csv").read_text()
+    column = "segmentation, scenes:6,size=32 (test), shorter side 32, trained on scenes:12,size=32: linear mIoU"
+    assert column in (tmp_path / "t.csv").read_text()

@@ -12,9 +12,11 @@ from mean_color import MeanColor
 from PIL import Image
 
 from flexpredict.errors import UserError
+from flexpredict.evaluation.dense.patches import EncodedSize
 from flexpredict.evaluation.index_masks import read_mask, write_mask
 from flexpredict.evaluation.results import Result
 from flexpredict.evaluation.segmentation import evaluate_segmentation
+from flexpredict.evaluation.segmentation.labels import Classes, MaskSurvey, share_below_a_patch
 from flexpredict.evaluation.segmentation.layouts import open_masked_images
 
 
@@ -101,7 +103,8 @@ def test_images_without_a_label_and_patches_larger_than_what_they_show_are_told(
     data = two_folders(tmp_path, 10)
     empty = tmp_path / "masks" / "004.png"
     write_mask(np.full_like(read_mask(empty), 255), empty)
-    warnings = evaluated(data).warnings
+    *warnings, shared = evaluated(data).warnings
+    assert "All 10 test images are also training images" in shared
     assert len(warnings) == 2 and all("1 of 10" in warning and "004.png" in warning for warning in warnings)
     for number in range(10):
         mask = np.zeros_like(read_mask(tmp_path / "masks" / f"{number:03d}.png"))
@@ -109,8 +112,20 @@ def test_images_without_a_label_and_patches_larger_than_what_they_show_are_told(
         mask[20:22, 20:22] = 2
         mask[24:26, 10:12] = 3
         write_mask(mask, tmp_path / "masks" / f"{number:03d}.png")
-    assert not evaluated(data).warnings
+    assert not any("smaller than one patch" in warning for warning in evaluated(data).warnings)
     assert any("smaller than one patch" in warning for warning in evaluated(data, image_size=24).warnings)
+
+
+def test_a_large_background_does_not_hide_that_objects_are_smaller_than_patches() -> None:
+    images, _ = open_masked_images("scenes:2,size=32", "test")
+    counts = np.zeros((2, 256), np.int64)
+    counts[:, 0], counts[:, 7] = 924, 100  # a tenth of the image
+    survey, encoder = MaskSurvey(images, "test", counts, [(32, 32)] * 2), MeanColor()
+    named, unnamed = (Classes((name, "ball"), (0, 7)) for name in ("background", "class 0"))
+    coarse, fine = EncodedSize(16, encoder), EncodedSize(32, encoder)  # 4 patches, 16 patches
+    assert share_below_a_patch(survey, named, coarse, encoder) == 1
+    assert share_below_a_patch(survey, unnamed, coarse, encoder) == 0.5
+    assert share_below_a_patch(survey, named, fine, encoder) == 0
 
 
 def make_too_small(root: Path) -> None:

@@ -13,8 +13,7 @@ from small_encoders import BEIT, KINDS, RELATIVE, small
 from tiny import write_pictures
 
 from flexpredict.encoders.opening import open_encoder
-from flexpredict.evaluation.result_files import write_result
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, write_result
 from flexpredict.exports import export
 
 NAMES = {"timm": "x", "hf": "x", "official": "x.pth.tar", "onnx": "x.onnx", "torch-export": "x.pt2"}
@@ -98,13 +97,14 @@ def test_results_of_these_weights_are_in_the_card_and_those_of_others_are_not(tm
         write_result(result, tmp_path / "results" / "deep" / f"{name}.json")
 
     write("same", 71.25, encoder="elsewhere", fingerprint=encoder.fingerprint())
-    write("by name", 72.25, encoder=str(finished))
+    write("by name", 72.25, encoder=str(finished), overlap="All test images are also training images.")
     write("older", 73.25, encoder=str(finished), fingerprint="of other weights")
     write("other", 74.25, encoder="runs/other", fingerprint="of another encoder")
     (tmp_path / "results" / "broken.json").write_text("{")
     (tmp_path / "results" / "else.json").write_text(json.dumps([1, 2]))
     made = export(encoder, "timm", tmp_path / "x", results=tmp_path / "results", image_size=(16, 16))
     card = made.card.read_text()
-    assert "| probe | pets\\|cats | last 4 layers | linear | 71.25 |" in card and "72.25" in card
+    assert "| probe | pets\\|cats | last 4 layers | linear | 71.25 |" in card
+    assert "| last 4 layers, TESTED ON TRAINING IMAGES | linear | 72.25 |" in card
     assert "73.25" not in card and "74.25" not in card
     assert made.measured.of_other_weights == 1

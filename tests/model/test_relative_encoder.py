@@ -243,7 +243,7 @@ def test_an_encoder_comes_back_from_its_file(kind: str, tmp_path: Path) -> None:
     spec = EncoderSpec("beit_base_patch16_224", (24, 40), 8, "relative", True, SMALL | KINDS[kind])
     encoder, images = encoder_of(kind, (24, 40)), numbers(2, 3, 24, 40)
     save_encoder(tmp_path / "encoder.safetensors", encoder, spec, "target encoder")
-    loaded, found, _ = read_encoder(tmp_path / "encoder.safetensors")
+    loaded, found, *_ = read_encoder(tmp_path / "encoder.safetensors")
     assert found == spec and isinstance(loaded, RelativeEncoder) and loaded.positions == "relative"
     assert torch.equal(loaded(images), encoder(images))
 

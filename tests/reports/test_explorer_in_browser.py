@@ -199,3 +199,18 @@ def test_an_encoder_that_is_no_run_gets_the_page_without_curves(
     shown = maps(page, "encoder.safetensors")
     assert "own" in shown and "prediction" not in shown and "position" not in shown
     assert page.locator(".chart").count() == 0 and page.locator(".ranking").count() > 0
+
+
+def test_models_with_other_patches_are_shown_at_the_same_place(
+    runs: dict[str, Path], tmp_path: Path, open_page: OpenPage
+) -> None:
+    other = "timm:vit_tiny_patch16_224,pretrained=no"  # 14 x 14 patches beside 8 x 8
+    images = str(runs["sincos"].parent / "pictures")
+    page = open_page(
+        write_report([runs["sincos"], other], tmp_path / "page.html", images=images),
+        viewport={"width": 390, "height": 800},
+    )
+    point_at(page, 2 * COLUMNS + 7)
+    assert maps(page, "sincos")["patch"] == 2 * COLUMNS + 7
+    assert maps(page, other)["patch"] == 4 * 14 + 13
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

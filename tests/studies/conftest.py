@@ -42,7 +42,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     )
 
     def begin(task: Task, slot: int, at_a_time: int) -> Finished:
-        begun.append(Path(task.runs[0][0]).name)
+        begun.append(task.runs[0].name)
         return Finished(ablate_task.carry_out(Task.load(task.save())))
 
     monkeypatch.setattr(processes, "begin", begin)

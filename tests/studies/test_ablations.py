@@ -16,11 +16,13 @@ from small_study import asked, base, recording, said
 
 from flexpredict import pretraining
 from flexpredict.commands import ablate_task
+from flexpredict.data.scenes.scenes import scene_answers
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.location import evaluate_location
-from flexpredict.studies.ablations import ablating
+from flexpredict.studies.ablations import ablating, measuring
 from flexpredict.studies.ablations.ablating import ablate
 from flexpredict.studies.ablations.planning import make_agenda
 from flexpredict.studies.ablations.processes import INTERRUPTED
@@ -40,7 +42,7 @@ def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[st
     out = tmp_path / "table6"
     lines = (out / "table.md").read_text().splitlines()
     assert lines[2].startswith(
-        "| arm | linear, 50 % labels | diff. | linear, 100 % labels | diff. | 20-NN | diff. | paper"
+        "| arm | linear, 50 % labels | diff. | linear, 100 % labels | diff. | 20-NN | diff. | count | diff."
     )
     assert [line.split(" | ")[0] for line in lines[4:7]] == ["| sin-cos", "| learned", "| StoP"]
     assert "54.3" in lines[4] and "+3.5" in lines[6]
@@ -57,7 +59,7 @@ def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[st
         assert float(summary[2][f"{name}, half interval"]) == pytest.approx(half, abs=1e-3)
     with Image.open(out / "figure.png") as figure:
         assert min(figure.size) > 400 and len(set(figure.convert("L").resize((200, 100)).get_flattened_data())) > 20
-    assert "6 of 6 runs to do: 12 steps of 100 ms, and 2 s a run to start and to measure: about 13 s" in said(console)
+    assert "6 runs to do: 12 steps of 100 ms, and 2 s a run to start and to measure: about 13 s" in said(console)
 
 
 def test_location_is_measured_as_evaluate_location_does_and_nothing_stays_in_the_cache(
@@ -97,7 +99,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, in_process: list[str]) -
     assert sorted(in_process) == [
         f"positions.noise_on={where}-positions.noise_to_signal=0.2-seed=0" for where in ("both", "context")
     ]
-    assert "2 of 4 runs to do" in said(console)
+    assert "2 runs to do" in said(console)
     in_process.clear()
     ablate(asked(tmp_path, "table7", seeds=1), console=recording())
     assert in_process == []
@@ -116,6 +118,37 @@ def test_other_measures_of_the_same_runs_are_taken_without_training(tmp_path: Pa
     assert weights == {path: path.read_bytes() for path in weights}
 
 
+@pytest.mark.usefixtures("quick_measures")
+def test_a_run_that_was_measured_before_scenes_had_tasks_gets_those_and_keeps_the_rest(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asked(tmp_path, "lr", seeds=1, levels=[1e-3, 2e-3])
+    assert ablate(request, console=recording())
+    kept = tmp_path / "runs" / "optimizer.lr=0.001-seed=0" / "measured.json"
+    whole = json.loads(kept.read_text())
+    assert [name for name in measuring.TASKS if name in whole["numbers"]] == ["count", "distance", "localization"]
+    old = {name: -1.0 for name in whole["numbers"] if name not in measuring.TASKS}
+    kept.write_text(json.dumps({**whole, "asked": {**whole["asked"], "scene_tasks": False}, "numbers": old}))
+    monkeypatch.setattr(measuring, "measure_location", lambda *given, **named: pytest.fail("it is known"))
+    in_process.clear()
+    assert ablate(request, console=recording())
+    assert in_process == ["optimizer.lr=0.001-seed=0"]
+    assert json.loads(kept.read_text())["numbers"] == {
+        **old,
+        **{name: whole["numbers"][name] for name in measuring.TASKS},
+    }
+
+
+def test_parts_of_scenes_have_the_answers_of_their_own_scenes() -> None:
+    part = open_source("scenes:60,size=32,seed=3,part=0.5-1")
+    assert isinstance(part, SubsetSource)
+    answers = scene_answers(part.indices.numpy(), size=32, seed=3)
+    for task in measuring.TASKS:
+        labeled = measuring._labeled(part, task)
+        assert labeled.labels is not None and labeled.labels.tolist() == answers[task].tolist()
+        assert labeled.fingerprint() == part.fingerprint(), "so that its features are there already"
+
+
 def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
     tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +162,7 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
         broken.setattr(pretraining, "train", killed)
         with pytest.raises(KeyboardInterrupt):
             ablate(parts, console=recording())
-    first = next(iter(make_agenda(parts, recording()).work.values())).run
+    first = next(iter(make_agenda(parts, recording()).work.values()))
     assert first.begun and first.steps_left == 2
     assert ablate(parts, console=recording())
     one, other = (
@@ -190,7 +223,7 @@ def test_a_dry_run_tries_out_every_arm_and_starts_nothing(tmp_path: Path, monkey
     console = recording()
     assert not ablate(asked(tmp_path, "l1", dry_run=True), console=console)
     text = said(console)
-    assert "6 of 6 runs to do: 12 steps of" in text and "A dry run" in text and "positions.l1" in text
+    assert "6 runs to do: 12 steps of" in text and "A dry run" in text and "positions.l1" in text
     assert not (tmp_path / "runs").exists()
 
 
@@ -199,10 +232,10 @@ def test_runs_in_processes_of_their_own_are_the_same_runs(tmp_path: Path, monkey
     monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
     request = asked(tmp_path / "theirs", "fig4", seeds=1, levels=[0.5], jobs=2, nice=1)
     assert ablate(request, console=recording())
-    for work in make_agenda(dataclasses.replace(request, out=tmp_path / "ours"), recording()).work.values():
-        pretraining.run(work.run.recipe, work.run.folder, console=Console(quiet=True))
+    for run in make_agenda(dataclasses.replace(request, out=tmp_path / "ours"), recording()).work.values():
+        pretraining.run(run.recipe, run.folder, console=Console(quiet=True))
         one, other = (
-            load_file(tmp_path / name / "runs" / work.run.name / "encoder.safetensors") for name in ("ours", "theirs")
+            load_file(tmp_path / name / "runs" / run.name / "encoder.safetensors") for name in ("ours", "theirs")
         )
         for name in one:
             torch.testing.assert_close(one[name], other[name], atol=1e-5, rtol=1e-4)

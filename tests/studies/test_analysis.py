@@ -19,14 +19,14 @@ from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model.positions import location_blur, sincos_positions
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.studies.analyses import proposition1
-from flexpredict.studies.analyses.blur import draw_blur, hidden
+from flexpredict.studies.analyses.blur import draw_blur, noise_of
 from flexpredict.studies.analyses.covariance import frequency_bands, moving_levels, spectrum
 from flexpredict.studies.analyses.norms import by_level, draw_norms, logged_run
 from flexpredict.studies.analyses.opening import OpenedModel, open_model
 from flexpredict.studies.analyses.positions import draw_positions, similarities
 from flexpredict.studies.analyses.predictions import (
+    draw_mask,
     draw_predictions,
-    draw_puzzle,
     heatmap,
     predicted_similarity,
 )
@@ -179,17 +179,17 @@ def test_the_heatmap_peaks_where_the_token_equals_the_prediction(
 ) -> None:
     opened = open_model(runs[kind])
     assert isinstance(opened.model, IJEPA)
-    puzzle = draw_puzzle(opened)
+    masked = draw_mask(opened)
     pixels = torch.arange(3 * opened.image_size[0] * opened.image_size[1]).view(3, *opened.image_size).byte()
     predictions: list[Tensor] = []
     forward, features = IJEPA.forward, IJEPA.target_features
 
     def watched(self: IJEPA, *arguments: Tensor) -> Any:
         result = forward(self, *arguments)
-        predictions.append(result.predictions[0, puzzle.block, puzzle.slot])
+        predictions.append(result.predictions[0, masked.block, masked.slot])
         return result
 
-    planted = (puzzle.patch + 5) % (puzzle.grid[0] * puzzle.grid[1])
+    planted = (masked.patch + 5) % (masked.grid[0] * masked.grid[1])
 
     def with_a_planted_token(self: IJEPA, images: Tensor, targets: Tensor) -> Tensor:
         found = features(self, images, targets).clone()
@@ -199,28 +199,28 @@ def test_the_heatmap_peaks_where_the_token_equals_the_prediction(
 
     monkeypatch.setattr(IJEPA, "forward", watched)
     monkeypatch.setattr(IJEPA, "target_features", with_a_planted_token)
-    heat = heatmap(predicted_similarity(opened.model, pixels, puzzle), 0.2)
-    assert len(heat) == puzzle.grid[0] * puzzle.grid[1]
+    heat = heatmap(predicted_similarity(opened.model, pixels, masked), 0.2)
+    assert len(heat) == masked.grid[0] * masked.grid[1]
     assert float(heat.sum()) == pytest.approx(1.0, abs=1e-5)
     assert int(heat.argmax()) == planted
 
 
 def test_the_patch_is_hidden_from_the_context_and_by_default_inside_a_block(stop: OpenedModel) -> None:
     for seed in range(5):
-        puzzle = draw_puzzle(stop, mask_seed=seed)
-        assert puzzle.patch not in puzzle.context.tolist()
-        rows, columns = puzzle.targets[0] // 8, puzzle.targets[0] % 8
-        assert abs(puzzle.patch // 8 - float(rows.float().mean())) <= 0.5
-        assert abs(puzzle.patch % 8 - float(columns.float().mean())) <= 0.5
+        masked = draw_mask(stop, mask_seed=seed)
+        assert masked.patch not in masked.context.tolist()
+        rows, columns = masked.targets[0] // 8, masked.targets[0] % 8
+        assert abs(masked.patch // 8 - float(rows.float().mean())) <= 0.5
+        assert abs(masked.patch % 8 - float(columns.float().mean())) <= 0.5
 
 
 def test_a_patch_that_is_not_predicted_is_refused_with_a_mask_that_does(stop: OpenedModel) -> None:
-    shown = int(draw_puzzle(stop).context[0])
+    shown = int(draw_mask(stop).context[0])
     place = f"{shown // 8},{shown % 8}"
     with pytest.raises(UserError, match="is not predicted under the mask") as refused:
-        draw_puzzle(stop, place)
+        draw_mask(stop, place)
     seed = int(str(refused.value).split("mask_seed=")[-1].split()[0].rstrip(".,"))
-    assert draw_puzzle(stop, place, seed).patch == shown
+    assert draw_mask(stop, place, seed).patch == shown
 
 
 def test_two_runs_are_drawn_side_by_side_on_one_mask(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -270,10 +270,10 @@ def test_runs_of_one_level_are_averaged_with_students_interval(tmp_path: Path) -
     quiet = [write_run(tmp_path / f"quiet{index}", 0.0, norm, 1.0) for index, norm in enumerate((3.0, 4.0, 5.0))]
     loud = write_run(tmp_path / "loud", 0.5, 2.0, 1.5)
     low, high = by_level([logged_run(run) for run in (*quiet, loud)])
-    mean, half_width = low.norms["A_norm"]
-    assert (low.noise_std, low.runs, mean) == (0.0, 3, pytest.approx(4.0))
-    assert half_width == pytest.approx(4.303 * 1.0 / math.sqrt(3), rel=1e-3)
-    assert (high.noise_std, high.norms["A_norm"]) == (0.5, (2.0, None))
+    estimate = low.norms["A_norm"]
+    assert (low.noise_std, low.runs, estimate.mean) == (0.0, 3, pytest.approx(4.0))
+    assert estimate.half == pytest.approx(4.303 * 1.0 / math.sqrt(3), rel=1e-3)
+    assert (high.noise_std, high.norms["A_norm"].mean, high.norms["A_norm"].half) == (0.5, 2.0, None)
     made = draw_norms([*quiet, loud], tmp_path / "out")
     assert "‖A‖ falls" in made.lines[0] and "‖m̃‖ rises" in made.lines[1]
     assert all("as in the paper" in line for line in made.lines)
@@ -392,14 +392,14 @@ def test_the_caption_says_at_which_level_the_blur_would_start(runs: dict[str, Pa
 
 @pytest.mark.parametrize("level", [-0.1, math.inf, math.nan])
 def test_a_noise_level_that_is_none_is_refused(level: float, stop: OpenedModel, tmp_path: Path) -> None:
-    for draw in (lambda: draw_positions(stop, tmp_path, noise_std=level), lambda: hidden(stop, level)):
+    for draw in (lambda: draw_positions(stop, tmp_path, noise_std=level), lambda: noise_of(stop, level)):
         with pytest.raises(UserError, match="must be a standard deviation"):
             draw()
 
 
 def test_learned_positions_have_no_frequencies(runs: dict[str, Path]) -> None:
     with pytest.raises(UserError, match="have no frequencies"):
-        hidden(open_model(runs["learned"]))
+        noise_of(open_model(runs["learned"]))
 
 
 # Proposition 1

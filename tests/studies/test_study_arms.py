@@ -106,9 +106,9 @@ def test_sizes_follow_the_encoder_and_the_image(resolved: Recipe) -> None:
 def test_arms_of_one_seed_start_equal_and_see_the_same(tmp_path: Path) -> None:
     found = agenda("paper", tmp_path, seeds=1)
     states = {}
-    for work in found.work.values():
-        if work.run.recipe.method == "ijepa":
-            states[work.run.name] = (work.run.plan.build_model().state_dict(), work.run.plan)
+    for run in found.work.values():
+        if run.recipe.method == "ijepa":
+            states[run.name] = (run.plan.build_model().state_dict(), run.plan)
     reference, plan = states["positions.kind=sincos-seed=0"]
     assert len(states) > 12
     for name, (state, other) in states.items():
@@ -122,9 +122,9 @@ def test_arms_of_one_seed_start_equal_and_see_the_same(tmp_path: Path) -> None:
 
 def test_masks_of_table_8_are_the_same_in_all_arms(tmp_path: Path) -> None:
     areas = []
-    for work in agenda("table8", tmp_path, seeds=1).work.values():
-        model, images = work.run.plan.build_model(), torch.zeros(1, 3, 32, 32)
-        masks = sample_masks(work.run.recipe.masking, model.mask_grid(images), 7, 4)
+    for run in agenda("table8", tmp_path, seeds=1).work.values():
+        model, images = run.plan.build_model(), torch.zeros(1, 3, 32, 32)
+        masks = sample_masks(run.recipe.masking, model.mask_grid(images), 7, 4)
         side = 8 // model.mask_grid(images)[0]
         areas.append([patches_of_cells(part, side, (8, 8)) for part in (masks.context, masks.targets)])
     for context, targets in areas[1:]:
@@ -177,12 +177,13 @@ def test_where_compares_each_noise_level_with_sin_cos_on_the_same_scenes(resolve
 def test_without_test_images_a_part_is_held_out_before_pre_training(tmp_path: Path) -> None:
     found = agenda("table6", tmp_path, test=None, holdout=0.25)
     assert found.role == "validation" and found.test is not None
-    assert (len(found.train), len(found.test)) == (48, 16)
-    assert {work.run.recipe.data for work in found.work.values()} == {f"{DATA},part=0.25-1"}
-    kept, held_out = (set(source.indices.tolist()) for source in (found.train, found.test))  # type: ignore[attr-defined]
+    assert (len(found.train), len(found.test.source)) == (48, 16)
+    assert {run.recipe.data for run in found.work.values()} == {f"{DATA},part=0.25-1"}
+    kept, held_out = (set(source.indices.tolist()) for source in (found.train, found.test.source))  # type: ignore[attr-defined]
     assert not kept & held_out and len(kept | held_out) == 64
     several = agenda("table6", tmp_path / "b", base=base(data=[DATA, DATA + ",seed=1"]), test=None, holdout=0.25)
-    assert (len(several.train), several.test_data) == (96, [f"{DATA},part=0-0.25", f"{DATA},seed=1,part=0-0.25"])
+    assert several.test is not None
+    assert (len(several.train), several.test.data) == (96, [f"{DATA},part=0-0.25", f"{DATA},seed=1,part=0-0.25"])
     assert agenda("table6", tmp_path / "c").role == "test"
 
 

@@ -15,13 +15,16 @@ from flexpredict.errors import UserError
 from flexpredict.studies.ablations import costs, processes
 from flexpredict.studies.ablations.costs import Costs, find_costs, in_words
 from flexpredict.studies.ablations.planning import make_agenda
-from flexpredict.studies.ablations.processes import INTERRUPTED, Task, carry_out
+from flexpredict.studies.ablations.processes import INTERRUPTED, Task, TaskRun, carry_out
 from flexpredict.training.signals import Stop, stop_on_signal
 
 
 def tasks(tmp_path: Path, count: int) -> list[Task]:
     (tmp_path / "logs").mkdir(exist_ok=True)
-    return [Task(tmp_path / "logs" / f"{number}.log", ((f"run {number}", {}),), "scenes") for number in range(count)]
+    return [
+        Task(tmp_path / "logs" / f"{number}.log", (TaskRun(f"run {number}", {}),), "scenes")
+        for number in range(count)
+    ]
 
 
 class Fake:
@@ -34,10 +37,7 @@ class Fake:
         return self.code
 
     def terminate(self) -> None:
-        self.asked_to_leave = True
-
-    def wait(self) -> int:
-        return self.code or 0
+        self.asked_to_leave, self.code = True, self.code or -signal.SIGTERM
 
 
 @pytest.mark.parametrize("code", [INTERRUPTED, -signal.SIGTERM, 1])
@@ -94,10 +94,36 @@ def test_a_signal_to_the_parent_lets_its_children_save_and_leave(
     assert [(tmp_path / f"{slot}").read_text() for slot in (0, 1)] == ["saved", "saved"]
 
 
+_SAVES_AND_GOES_ON = """
+import signal, sys, time
+def save(number, frame):
+    open(sys.argv[1], "w").write("saved")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGTERM, save)
+open(sys.argv[1] + ".ready", "w").close()
+for _ in range(6000): time.sleep(0.1)
+"""
+
+
+def test_a_child_that_saves_and_then_goes_on_to_measure_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, stop = tmp_path / "child", Stop()
+    child = subprocess.Popen([sys.executable, "-S", "-c", _SAVES_AND_GOES_ON, str(path)])
+
+    def request(going: list[Task]) -> None:
+        stop.requested = Path(f"{path}.ready").exists()
+
+    monkeypatch.setattr(processes, "begin", lambda *given: child)
+    monkeypatch.setattr(processes, "_SECONDS_BETWEEN_SIGNALS", 0.3)
+    assert list(carry_out(tasks(tmp_path, 1), 1, stop, request)) == []
+    assert path.read_text() == "saved" and child.poll() == -signal.SIGTERM
+
+
 _CHILD = """
 import os, signal, sys, time
 from flexpredict.studies.ablations import processes
-processes._SECONDS_WITHOUT_PARENT = 0.1
+processes._SECONDS_BETWEEN_SIGNALS = 0.1
 def stopped(number, frame):
     open(sys.argv[1] + "/stopped", "w").close()
     sys.exit(130)
@@ -126,7 +152,10 @@ def test_a_child_whose_parent_was_killed_stops(tmp_path: Path) -> None:
 def test_a_task_is_the_same_after_it_was_written(tmp_path: Path) -> None:
     task = Task(
         tmp_path / "logs" / "a.log",
-        (("runs/a", {"batch_size": 8, "data": ["a", "b"]}), ("runs/b", {})),
+        (
+            TaskRun("runs/a", {"batch_size": 8, "data": ["a", "b"]}),
+            TaskRun("runs/b", {}, "untrained", measured=False),
+        ),
         ["a", "b"],
         "c,part=0-0.1",
         {"labels": [0.5]},
@@ -144,7 +173,7 @@ def test_threads_are_shared_out_unless_someone_said_how_many(monkeypatch: pytest
 
 
 def test_the_estimate_counts_steps_and_all_the_rest(tmp_path: Path) -> None:
-    runs = [work.run for work in make_agenda(asked(tmp_path, "l1"), recording()).work.values()]
+    runs = list(make_agenda(asked(tmp_path, "l1"), recording()).work.values())
     found = {run.arm: Costs(step=1.0 + place % 3, other=10.0) for place, run in enumerate(runs)}
     # Three arms of 1, 2 and 3 s a step, two steps each, twice: 24 s and six times 10 s.
     assert in_words(runs, found, 1) == (
@@ -156,15 +185,16 @@ def test_the_estimate_counts_steps_and_all_the_rest(tmp_path: Path) -> None:
 def test_costs_of_finished_runs_are_known_and_only_other_arms_are_tried_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = [work.run for work in make_agenda(asked(tmp_path, "l1"), recording()).work.values()]
+    runs = list(make_agenda(asked(tmp_path, "l1"), recording()).work.values())
     tried: list[str] = []
 
     def begin(task: Task, slot: int, at_a_time: int) -> Fake:
-        for folder, recipe in task.runs:
-            tried.append(recipe["positions"]["kind"])
-            assert recipe["epochs"] * 64 / recipe["batch_size"] == pytest.approx(12), "a few steps"
-            Path(folder).mkdir(parents=True)
-            Costs(step=5.0, other=50.0).save(Path(folder))
+        assert [run.measured for run in task.runs] == [True, False], "one is enough"
+        for run in task.runs:
+            tried.append(run.recipe["positions"]["kind"])
+            assert run.recipe["epochs"] * 64 / run.recipe["batch_size"] == pytest.approx(12), "a few steps"
+            Path(run.folder).mkdir(parents=True)
+            Costs(step=5.0, other=50.0).save(Path(run.folder))
         return Fake(0)
 
     monkeypatch.setattr(processes, "begin", begin)

@@ -1,15 +1,18 @@
 """Results of studies: honest intervals, and chapters that keep what a person wrote."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from flexpredict.studies.ablations.concluding import write_chapter
-from flexpredict.studies.ablations.figures import draw
+from flexpredict.studies.ablations.chapters import as_markdown, write_chapter
+from flexpredict.studies.ablations.claims import CLAIMS, claims_table
 from flexpredict.studies.ablations.study import Arm, Study
-from flexpredict.studies.ablations.summary import Estimate, as_csv, as_markdown, summarize, tables
+from flexpredict.studies.ablations.summary import Estimate, as_csv, summarize, tables
+from flexpredict.studies.figures import draw
 
 ENVIRONMENT = {"device": "cpu, 1 threads", "cores": 2, "threads": 1, "versions": {"torch": "2.9"}}
 
@@ -68,10 +71,10 @@ def test_every_form_of_figure_is_drawn(form: str, tmp_path: Path) -> None:
 def test_a_chapter_has_question_command_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["flexpredict", "ablate", "table6", "--data", "my photos"])
     (tmp_path / "table6").mkdir()
-    write_chapter(tmp_path / "table6", "Which positions?", "| a |\n", "Three seeds.", ENVIRONMENT)
+    write_chapter(tmp_path / "table6", "Which positions?", "| a |\n", ENVIRONMENT, notes="Three seeds.")
     text = (tmp_path / "table6" / "README.md").read_text()
     assert text.startswith("# Which positions?\n") and "flexpredict ablate table6 --data 'my photos'" in text
-    assert "| a |" in text and "![Which positions?](figure.png)" in text and "2 cores, 1 thread a run" in text
+    assert "| a |" in text and "Three seeds. Made on" in text and "2 cores, 1 thread a run" in text
     assert text.endswith("## Finding\n\nTo be written.\n")
     assert not (tmp_path / "README.md").exists(), "what is no index is left alone"
 
@@ -81,15 +84,80 @@ def test_what_a_person_found_is_kept_and_listed(tmp_path: Path) -> None:
     index.write_text("# Studies\n\nBefore.\n<!-- chapters -->\nold\n<!-- end of chapters -->\nAfter.\n")
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        write_chapter(tmp_path / name, f"Question {name}?", "| 1 |\n", "Notes.", ENVIRONMENT)
+        write_chapter(tmp_path / name, f"Question {name}?", "| 1 |\n", ENVIRONMENT)
     chapter = tmp_path / "a" / "README.md"
     finding = "StoP is **ahead**\nby two points.\n\nAnd more.\n"
     chapter.write_text(chapter.read_text().replace("To be written.\n", finding))
-    write_chapter(tmp_path / "a", "Question a?", "| 2 |\n", "Notes.", ENVIRONMENT)
+    write_chapter(tmp_path / "a", "Question a?", "| 2 |\n", ENVIRONMENT)
     text = chapter.read_text()
     assert "| 2 |" in text and "| 1 |" not in text and text.endswith(f"## Finding\n\n{finding}")
     assert index.read_text() == (
-        "# Studies\n\nBefore.\n<!-- chapters -->\n| chapter | question | finding |\n|---|---|---|\n"
+        "# Studies\n\nBefore.\n<!-- chapters -->\n| chapter | question | finding |\n| --- | --- | --- |\n"
         "| [a](a/README.md) | Question a? | StoP is **ahead** by two points. |\n"
         "| [b](b/README.md) | Question b? | To be written. |\n<!-- end of chapters -->\nAfter.\n"
     )
+
+
+def write_results(folder: Path, study: str, arms: list[dict[str, Any]], standardize: str | None = None) -> None:
+    folder.mkdir(parents=True)
+    base = {"targets": {"standardize": standardize}, "scale": "small"}
+    usual = {"level": None, "series": ""}
+    results = {"study": study, "seeds": [0, 1, 2], "train": "cifar10,part=0.1-1", "base": base}
+    (folder / "results.json").write_text(json.dumps({**results, "arms": [{**usual, **arm} for arm in arms]}))
+
+
+def arm(name: str, *values: float, measure: str = "linear, 1 % labels", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "numbers": {measure: list(values), "linear, 100 % labels": [0.0] * len(values)}, **fields}
+
+
+def claimed(chapters: Path) -> dict[str, str]:
+    """What stands behind each claim in the table."""
+    lines = [line.strip("| ").split(" | ") for line in claims_table(chapters, chapters / "README.md").splitlines()]
+    return {cells[0]: " | ".join(cells[1:]) for cells in lines[2:]}
+
+
+def test_claims_are_judged_by_the_interval_of_their_paired_difference(tmp_path: Path) -> None:
+    # Seeds differ by tens of points, and StoP is ahead of sin-cos by 2 to 3 in each; learned positions are anywhere.
+    arms = [arm("sin-cos", 10, 30, 50), arm("learned", 12, 20, 70), arm("StoP", 12, 33, 52.5)]
+    write_results(tmp_path / "a-table6", "table6", arms)
+    arms = [arm("none", 1, 2, 3), arm("context only", 1, 2, 3), arm("both", 2, 3, 4), arm("masked only", 1, 2, 3)]
+    write_results(tmp_path / "b-table7", "table7", arms, "none")
+    write_results(tmp_path / "c-mae", "mae", [arm("MAE, sin-cos", 5, 6, 7), arm("MAE, StoP", 5.1, 6.0, 7.1)])
+    write_results(tmp_path / "d-mae", "mae", [arm("MAE, sin-cos", 5, 6, 7), arm("MAE, StoP", 6.6, 7.5, 8.6)])
+    said = claimed(tmp_path)
+    first = said["Stochastic positions are better than sin-cos (+3.5)"]
+    assert first == (
+        "**confirmed** | +2.5 ± 1.2 (linear, 1 % labels) | "
+        "[a-table6](a-table6/README.md): cifar10, standardized targets, 3 seeds"
+    )
+    assert "**undecided**" in said["… and better than learned positions (+3.4)"]
+    assert "**refuted** | -1.0 ± 0.0" in said["… and better than on both (+1.0)"]
+    assert "published targets" in said["… and better than on both (+1.0)"]
+    assert "They tie features less to the place" not in said, "nobody measured it"
+    table = claims_table(tmp_path, tmp_path / "README.md")
+    assert table.index("**confirmed** | +0.1") < table.index("**refuted** | +1.6")
+
+
+def test_claims_over_levels_and_freedoms_are_means_and_differences_of_differences(tmp_path: Path) -> None:
+    fig3 = [arm("no noise", 0, 0, 0, level=0.0)]
+    fig3 += [arm(f"l{n}", n, n, n, level=n, series="learned covariance") for n in (1.0, 3.0)]
+    fig3 += [arm(f"f{n}", 1, 1, 1, level=n, series="fixed covariance") for n in (1.0, 3.0)]
+    write_results(tmp_path / "fig3", "fig3", fig3)
+    where = [
+        arm(f"{u} {level}", *(seed + level * u for seed in (10, 20, 30)), level=level, series=f"where={u}")
+        for u in (0, 0.5, 1)
+        for level in (0.0, 1.0, 2.0)
+    ]
+    write_results(tmp_path / "where", "where", where)
+    norms = [arm(f"noise {n}", 5 - n, 4 - n, 6 - n, measure="‖A‖", level=n) for n in (0.5, 2.0)]
+    write_results(tmp_path / "fig4", "fig4", [arm("no noise", 5, 4, 6, measure="‖A‖", level=0.0), *norms])
+    said = claimed(tmp_path)
+    texts = {claim.study: claim.text for claim in reversed(CLAIMS)}
+    assert said[texts["fig3"]].startswith("**confirmed** | +1.0 ± 0.0")
+    assert said[texts["where"]].startswith("**confirmed** | +1.5 ± 0.0")
+    assert said[texts["fig4"]].startswith("**confirmed** | -2.00 ± 0.00 (‖A‖)")
+
+
+def test_one_seed_decides_nothing(tmp_path: Path) -> None:
+    write_results(tmp_path / "table6", "table6", [arm("sin-cos", 10.0), arm("StoP", 90.0)])
+    assert "**undecided** | +80.0 (" in claims_table(tmp_path, tmp_path / "README.md")

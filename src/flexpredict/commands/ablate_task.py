@@ -1,6 +1,7 @@
-"""One run of a study, in a process of its own that `flexpredict ablate` starts with a file that says what to do."""
+"""Runs of a study or of the demo, in a process of their own that is started with a file that says what to do."""
 
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -9,13 +10,19 @@ import torch.distributed
 from lightning_fabric import Fabric
 
 from flexpredict import pretraining
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
+from flexpredict.demo.raw_pixels import RawPixels
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.opening import open_encoder
+from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.costs import Costs, seconds_a_step
 from flexpredict.studies.ablations.measuring import Measuring, measure
-from flexpredict.studies.ablations.processes import INTERRUPTED, Task, end_with_parent
-from flexpredict.studies.ablations.runs import steps_done
+from flexpredict.studies.ablations.processes import INTERRUPTED, Baseline, Task, TaskRun, end_with_parent
+from flexpredict.studies.ablations.runs import plan_of, steps_done
 from flexpredict.training.recipe_parser import make_recipe
 
 
@@ -27,29 +34,46 @@ def run(path: Path) -> int:
 
 
 def carry_out(task: Task) -> int:
-    """Train each run and measure the first; what is done already is not done again."""
-    source = open_source(task.data)
-    starting, measuring = time.time() - task.begun, 0.0
-    for number, (folder, values) in enumerate(task.runs):
-        begun, recipe, out = time.time(), make_recipe(values), RunFolder(Path(folder))
-        first_step = steps_done(out.path)
-        outcome = pretraining.run(recipe, out.path, resume=out.config.is_file(), source=source)
-        if not outcome.finished:
+    """Train and measure; what is done already is not done again, and nothing unfinished is measured."""
+    begun, source = task.begun, open_source(task.data)
+    test = None if task.test is None else open_source(task.test)
+    for one in task.runs:
+        if not _carry_out(one, task, source, test, begun):
             return INTERRUPTED
-        if torch.distributed.is_initialized() and torch.distributed.get_rank():
-            continue
-        training = time.time() - begun
-        if task.test is not None and number == 0:
-            how = Measuring(**{**task.measuring, "labels": tuple(task.measuring["labels"])})
-            fabric = Fabric(accelerator=recipe.accelerator, devices=1)
-            measure(out.path, source, open_source(task.test), how, fabric)
-            measuring = time.time() - begun - training
-        if outcome.steps > first_step:
-            assert recipe.batch_size
-            step = seconds_a_step(out.metrics, recipe.batch_size)
-            other = starting + measuring + training - step * (outcome.steps - first_step)
-            Costs(step, max(0.0, other)).save(out.path)
+        begun = time.time()
     return 0
+
+
+def _carry_out(one: TaskRun, task: Task, source: ImageSource, test: ImageSource | None, begun: float) -> bool:
+    """Whether the run is finished."""
+    recipe, folder = make_recipe(one.recipe), RunFolder(Path(one.folder))
+    first_step = last_step = 0
+    if one.baseline is None:
+        first_step = steps_done(folder.path)
+        if not folder.config.is_file():  # what is there was killed before it had a recipe
+            shutil.rmtree(folder.path, ignore_errors=True)
+        outcome = pretraining.run(recipe, folder.path, resume=folder.config.is_file(), source=source)
+        if not outcome.finished:
+            return False
+        last_step = outcome.steps
+    if torch.distributed.is_initialized() and torch.distributed.get_rank():
+        return True
+    if test is not None and one.measured:
+        how = Measuring(**{**task.measuring, "labels": tuple(task.measuring["labels"])})
+        encoder = _untrained(one.baseline, recipe, source) if one.baseline else open_encoder(folder.path)
+        measure(encoder, folder.path, source, test, how, Fabric(accelerator=recipe.accelerator, devices=1))
+    if last_step > first_step:
+        assert recipe.batch_size
+        step = seconds_a_step(folder.metrics, recipe.batch_size)
+        Costs(step, max(0.0, time.time() - begun - step * (last_step - first_step))).save(folder.path)
+    return True
+
+
+def _untrained(baseline: Baseline, recipe: Recipe, source: ImageSource) -> ImageEncoder:
+    plan = plan_of(recipe, source)
+    if baseline == "raw pixels":
+        return RawPixels(plan.image_size, plan.recipe.patch_size)
+    return ViTEncoder(plan.build_model().saved_encoder[0].eval(), baseline, baseline)
 
 
 if __name__ == "__main__":

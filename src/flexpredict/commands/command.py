@@ -22,6 +22,7 @@ class Command:
     # Headings of the help page, and the parameters below each.
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folded: tuple[str, ...] = ()  # those headings that the help page names without their options, unless asked for
+    interrupted: str = ""  # what is kept if a signal ends it, and how to go on
 
     def load(self) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(import_module("flexpredict.api"), self.function)

@@ -17,14 +17,21 @@ _RECIPE: _Groups = {
 _DETAILS: _Groups = {
     "details": (
         *("class_token", "model_options", "encoder_positions", "scale", "normalize_pixels"),
-        *("epoch_size", "accumulate", "max_skipped"),
+        *("epoch_size", "accumulate", "max_skipped", "on_nan"),
     ),
     "hardware": (
         *("accelerator", "devices", "num_nodes", "strategy", "precision"),
         *("checkpoint_activations", "compile", "workers"),
     ),
-    "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers"),
+    "records": (
+        *("log_every", "checkpoint_every", "keep_last", "keep_every", "keep_best"),
+        *("probe_every", "probe_data", "loggers"),
+    ),
 }
+
+# What is kept, and how to go on.
+_FEATURES_KEPT = "Features that were extracted are kept: run the same command again to go on."
+_NOTHING_KEPT = "There is no result yet: run the same command again."
 
 COMMANDS = {
     "inspect": Command(
@@ -54,7 +61,7 @@ COMMANDS = {
         ),
         unnamed=("data",),
         groups={
-            "run": ("out", "config", "resume", "overwrite"),
+            "run": ("out", "config", "resume", "overwrite", "dry_run"),
             **_RECIPE,
             **_DETAILS,
         },
@@ -99,6 +106,7 @@ COMMANDS = {
             "flexpredict probe timm:vit_small_patch16_224 --train DATA --test DATA",
         ),
         groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "finetune": Command(
         "finetune",
@@ -117,6 +125,7 @@ COMMANDS = {
             **_ENCODER,
             "hardware": ("accelerator", "devices", "num_nodes", "strategy", "precision", "workers"),
         },
+        interrupted="Run the same command again, with --resume once the run has a checkpoint.",
     ),
     "transfer": Command(
         "transfer",
@@ -126,6 +135,7 @@ COMMANDS = {
             "flexpredict transfer runs/mine --datasets cifar=hf://cifar100 places=places205",
         ),
         groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "evaluate clevr": Command(
         "evaluate_clevr",
@@ -135,6 +145,7 @@ COMMANDS = {
             "flexpredict evaluate clevr runs/mine --data scenes:3000,size=64",
         ),
         groups=_LABELS | _FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "evaluate davis": Command(
         "evaluate_davis",
@@ -145,6 +156,7 @@ COMMANDS = {
         ),
         unnamed=("encoder",),
         groups={"videos": ("split", "year", "height", "overlays"), **_ENCODER, **_RESULTS},
+        interrupted="Finished sequences are kept: run the same command again to go on.",
     ),
     "evaluate location": Command(
         "evaluate_location",
@@ -154,6 +166,7 @@ COMMANDS = {
             "flexpredict evaluate location runs/mine --data scenes:400,size=64",
         ),
         groups=_FEATURES | _ENCODER | _MACHINE | _RESULTS,
+        interrupted=_FEATURES_KEPT,
     ),
     "evaluate segmentation": Command(
         "evaluate_segmentation",
@@ -170,6 +183,7 @@ COMMANDS = {
             **_ENCODER,
             **_DENSE_RESULTS,
         },
+        interrupted=_NOTHING_KEPT,
     ),
     "evaluate depth": Command(
         "evaluate_depth",
@@ -179,6 +193,7 @@ COMMANDS = {
             "flexpredict evaluate depth RUN --train scenes:1000 --test scenes:200",
         ),
         groups={"depth maps": ("scale", "max_depth"), **_DENSE_FEATURES, **_ENCODER, **_DENSE_RESULTS},
+        interrupted=_NOTHING_KEPT,
     ),
     "embed": Command(
         "embed",
@@ -188,6 +203,7 @@ COMMANDS = {
             "flexpredict embed runs/mine --data FOLDER --out features.npy --patches",
         ),
         groups=_FEATURES | _ENCODER | _MACHINE,
+        interrupted="Finished parts are kept: run the same command again to go on.",
     ),
     "similar": Command(
         "similar",
@@ -197,6 +213,7 @@ COMMANDS = {
             "flexpredict similar runs/mine --data FOLDER --query 17 18 --top 4",
         ),
         groups=_FEATURES | _ENCODER | _MACHINE,
+        interrupted=_FEATURES_KEPT,
     ),
     "export": Command(
         "export",

@@ -34,8 +34,7 @@ class Protocol:
         first_test: number of the first of these; earlier ones were looked at while the recipe was chosen.
         size: height and width in pixels.
         label_subsets: subsets of 1 % of the labels, over whose probes the mean is taken.
-        shifted: test scenes, the first ones, of which location share and the effect of shifts are measured.
-        pixels: height and width to which scenes are shrunk for the probes on raw pixels.
+        location_images: scenes to fit on, and scenes to measure location share and the effect of shifts with.
     """
 
     train: int = 10_000
@@ -43,21 +42,23 @@ class Protocol:
     first_test: int = 10_000
     size: int = 64
     label_subsets: int = 5
-    shifted: int = 500
-    pixels: int = 16
+    location_images: int = 1_000
 
     @property
-    def images(self) -> int:
-        """That pass through the encoder: all, and some again for location share, unshifted, and shifted four ways."""
-        return self.train + self.test + 6 * self.shifted
+    def train_data(self) -> str:
+        return f"scenes:{self.train},size={self.size}"
+
+    @property
+    def test_data(self) -> str:
+        return f"scenes:{self.test},size={self.size},split=test,first={self.first_test}"
 
     def describe(self) -> dict[str, Any]:
         return {
             "encoder": "target encoder, frozen; average of the patches of its last layer",
             "probes": "logistic regression; its penalty is chosen on held-out training scenes",
             "k-NN": "20 nearest by cosine similarity",
-            "shifts": "down and right, borders reflected; the probe was fitted on unshifted scenes",
-            "raw pixels and untrained encoder": "first seed",
+            "shifts": "down and right, borders reflected; the probe was fitted on as many unshifted scenes",
+            "raw pixels and untrained encoder": "first seed; scenes are shrunk four times",
             **asdict(self),
         }
 
@@ -70,7 +71,7 @@ def recipe_values(arm: str, steps: int, seed: int, protocol: Protocol = PROTOCOL
     epochs = steps * RECIPE["batch_size"] / protocol.train
     return {
         **RECIPE,
-        "data": f"scenes:{protocol.train},size={protocol.size}",
+        "data": protocol.train_data,
         "image_size": protocol.size,
         "epochs": epochs,
         "seed": seed,

@@ -1,26 +1,33 @@
-"""The demo from beginning to end."""
+"""The demo from beginning to end: a study of two arms beside an encoder that is not trained and raw pixels."""
 
 import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timezone
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from flexpredict.cores import cores
 from flexpredict.demo.folder import demo_settings, open_folder
-from flexpredict.demo.recipe import PROTOCOL, SEEDS, STEPS, Protocol
-from flexpredict.demo.table import Comparison, print_comparison
-from flexpredict.demo.tasks import ROWS, Task, plan_tasks
-from flexpredict.demo.workers import carry_out
+from flexpredict.demo.recipe import ARMS, PROTOCOL, SEEDS, STEPS, Protocol, recipe_values
+from flexpredict.demo.table import PIXELS, ROWS, UNTRAINED, Comparison, print_comparison
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 from flexpredict.interruption import interrupt_on_sigterm
-from flexpredict.progress import Counting, duration
+from flexpredict.progress import duration
+from flexpredict.studies.ablations.ablating import carry_out_runs
+from flexpredict.studies.ablations.measuring import Measuring, undrawn_scenes
+from flexpredict.studies.ablations.processes import Baseline
+from flexpredict.studies.ablations.runs import StudyRun, TestImages, plan_of, task_of
+from flexpredict.training.recipe_parser import make_recipe
+from flexpredict.training.signals import Stop
+
+_BASELINES: dict[str, Baseline] = {UNTRAINED: "untrained", PIXELS: "raw pixels"}
 
 
 def run_demo(
@@ -52,15 +59,14 @@ def run_demo(
     started = time.monotonic()
     settings = demo_settings(steps, protocol)
     open_folder(out, settings, overwrite, console)
-    tasks = plan_tasks(out, steps, seeds, protocol)
-    left = [task for task in tasks if not task.done]
+    runs = plan_runs(out, steps, seeds, protocol)
     results = out / "results.json"
-    if left:
+    done_before = all(run.done for own in runs.values() for run in own)
+    if not done_before:
         results.unlink(missing_ok=True)  # of fewer seeds
-        _announce(console, tasks, left)
-        with interrupt_on_sigterm(), _progress(console, tasks) as look:
-            carry_out(left, protocol, look)
-    comparison = Comparison({row: [task.numbers() for task in tasks if task.row == row] for row in ROWS})
+        with interrupt_on_sigterm():
+            _carry_out(console, runs, out)
+    comparison = Comparison({row: [run.numbers() or {} for run in own] for row, own in runs.items()})
     saved = _saved(results, seeds)
     if saved is None:
         saved = {
@@ -75,41 +81,50 @@ def run_demo(
     else:
         console.print(f"All was done before, on {saved['date']}; --overwrite starts over.", highlight=False)
     print_comparison(console, comparison)
-    reports = ", ".join(str(task.run_folder / "report.html") for task in tasks if task.steps)
-    took = f"Took {duration(time.monotonic() - started)}. " if left else ""
+    reports = ", ".join(str(run.folder / "report.html") for own in runs.values() for run in own if run.steps)
+    took = "" if done_before else f"Took {duration(time.monotonic() - started)}. "
     console.print(f"{took}Results: {results} · reports: {reports}", highlight=False)
     return saved
 
 
-def _announce(console: Console, tasks: Sequence[Task], left: Sequence[Task]) -> None:
-    done, begun = len(tasks) - len(left), [task for task in left if task.begun]
-    if done or begun:
-        resumed = "".join(f", {task} goes on from its last checkpoint" for task in begun)
-        console.print(f"Continuing: {done} of {len(tasks)} parts are done{resumed}.", highlight=False)
-    steps = sum(task.steps for task in left)
+def plan_runs(out: Path, steps: int, seeds: Sequence[int], protocol: Protocol) -> dict[str, list[StudyRun]]:
+    """For each row of the table, a run for each seed; what is not trained has but one."""
+    train = undrawn_scenes(protocol.train_data)
+    test = TestImages(protocol.test_data, undrawn_scenes(protocol.test_data))
+    how = Measuring(subsets=protocol.label_subsets, images=protocol.location_images)
+
+    def run(row: str, seed: int) -> StudyRun:
+        arm = row if row in ARMS else next(iter(ARMS))
+        plan = plan_of(make_recipe(recipe_values(arm, steps, seed, protocol)), train)
+        folder = out / "runs" / f"{row.replace(' ', '-')}-seed={seed}"
+        return StudyRun(folder, plan, train, test, how, _BASELINES.get(row))
+
+    return {row: [run(row, seed) for seed in (seeds if row in ARMS else seeds[:1])] for row in ROWS}
+
+
+def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> None:
+    """Two processes of one thread train two small encoders in at most three quarters of the time that one process of
+    two threads takes for one after the other, and suffer less from whatever else runs on the machine."""
+    every = [run for own in runs.values() for run in own]
+    left = [run for run in every if not run.done]
+    begun = [run for run in left if run.begun]
+    if begun or len(left) < len(every):
+        resumed = "".join(f", {run.name} goes on from its last checkpoint" for run in begun)
+        console.print(
+            f"Continuing: {len(every) - len(left)} of {len(every)} parts are done{resumed}.", highlight=False
+        )
     console.print(
-        f"{len(left)} encoders to measure, {sum(task.steps > 0 for task in left)} of them after pre-training, "
-        f"{steps:,} steps in all. If this is interrupted, the same command goes on.",
+        f"{len(left)} encoders to measure, {sum(run.steps > 0 for run in left)} of them after pre-training, "
+        f"{sum(run.steps for run in left):,} steps in all. If this is interrupted, the same command goes on.",
         highlight=False,
     )
-
-
-@contextmanager
-def _progress(console: Console, tasks: Sequence[Task]) -> Iterator[Callable[[], None]]:
-    """A function that shows how far all tasks are, as their folders tell, and what training warned of."""
-    going = [task for task in tasks if not task.done]
-    done = sum(task.work_done() for task in tasks)
-    with Counting(console, "demo", "images", sum(task.work for task in tasks), done) as counting:
-
-        def look() -> None:
-            counting.add(max(0, sum(task.work_done() for task in tasks) - counting.done))
-            for task in [task for task in going if task.done]:
-                going.remove(task)
-                console.print(f"done: {task}", highlight=False)
-                for warning in task.warnings():
-                    console.print(f"[yellow]Warning:[/yellow] {task}: {warning}", highlight=False)
-
-        yield look
+    # Arms seed by seed; what is not trained is measured in the processes of the first, which have drawn the scenes.
+    arms = [run for pair in zip(*(runs[arm] for arm in ARMS), strict=True) for run in pair if run in left]
+    others = [run for row in _BASELINES for run in runs[row] if run in left]
+    groups = [[run for run in pair if run is not None] for pair in zip_longest(arms, others)]
+    tasks = [task_of(group, out / "logs") for group in groups]
+    if not carry_out_runs(console, left, tasks, min(cores(), len(tasks)), Stop()):
+        raise UserError("One of the runs was stopped. What is done is kept: the same command goes on.")
 
 
 def _saved(results: Path, seeds: Sequence[int]) -> dict[str, Any] | None:

@@ -59,6 +59,7 @@ class ImageEncoder(nn.Module, ABC):
         self.dim, self.depth = dim, depth
         self.patch_size, self.image_size = patch_size, image_size
         self.pooling = pooling
+        self.unfinished = False  # whether its run had not reached its last step; `what` says which step it was
         self.details: tuple[str, ...] = ()  # what was found in its files and what was left out, a line each
         self.mean, self.std = tuple(mean), tuple(std)
         self._mean: Tensor

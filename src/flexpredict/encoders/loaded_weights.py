@@ -11,7 +11,7 @@ from flexpredict.errors import UserError
 from flexpredict.model.building import model_facts
 from flexpredict.model.encoder import Encoder
 from flexpredict.runs.checkpoint import last_checkpoint, model_tensors, read_state
-from flexpredict.runs.encoder_file import EncoderSpec, read_encoder
+from flexpredict.runs.encoder_file import EncoderSpec, Trained, read_encoder
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.extraction import Pooling, Which
 
@@ -33,7 +33,7 @@ class LoadedWeights:
     notes: list[str] = field(default_factory=list)  # assumptions that were made, in sentences
     mean: tuple[float, ...] = MEAN  # of the pixels it was trained with
     std: tuple[float, ...] = STD
-    step: int | None = None  # of the run that trained it, where that is known
+    trained: Trained | None = None  # how far the run had come, where that is known
 
     @property
     def pooling(self) -> Pooling:
@@ -72,7 +72,7 @@ class LoadedWeights:
 def read_own(path: Path, which: Which = "target") -> LoadedWeights:
     """The target encoder of a run folder or encoder file, or the context encoder of a run's last checkpoint."""
     checkpoint = last_checkpoint(RunFolder(path).checkpoints) if path.is_dir() else None
-    encoder, spec, role = read_encoder(path)
+    encoder, spec, role, trained = read_encoder(path)
     tensors = dict(encoder.vit.state_dict())
     if which == "context":
         if checkpoint is None:
@@ -81,5 +81,5 @@ def read_own(path: Path, which: Which = "target") -> LoadedWeights:
                 "for the target encoder."
             )
         role, tensors = "context encoder", model_tensors(checkpoint, "context_encoder.vit.")
-    step = None if checkpoint is None else int(read_state(checkpoint)["step"])
-    return LoadedWeights("", role, spec, tensors, step=step)
+        trained = Trained(int(read_state(checkpoint)["step"]), None if trained is None else trained.steps)
+    return LoadedWeights("", role, spec, tensors, trained=trained)

@@ -49,17 +49,19 @@ class ViTEncoder(ImageEncoder):
         cls, loaded: LoadedWeights, name: str, *, what: str | None = None, pooling: Pooling | None = None
     ) -> "ViTEncoder":
         """The encoder that these weights make, by default described and pooled as they say themselves."""
-        step = "" if loaded.step is None else f" after step {loaded.step:,}"
-        return cls(
+        trained = "" if loaded.trained is None else f" {loaded.trained}"
+        encoder = cls(
             loaded.build(),
             name,
-            what or f"{loaded.role} of {name}{step}",
+            what or f"{loaded.role} of {name}{trained}",
             spec=loaded.spec,
             details=loaded.in_words(),
             pooling=pooling or loaded.pooling,
             mean=loaded.mean,
             std=loaded.std,
         ).eval()
+        encoder.unfinished = loaded.trained is not None and loaded.trained.is_unfinished
+        return encoder
 
     def timm(self) -> nn.Module:
         vit: nn.Module = self.encoder.vit
@@ -79,7 +81,7 @@ class ViTEncoder(ImageEncoder):
             check_patches(image_size, height)
         else:
             self.check_size(image_size)
-        return ViTEncoder(
+        copy = ViTEncoder(
             self.encoder.resized((image_size[0] // height, image_size[1] // width)),
             self.name,
             self.what,
@@ -89,6 +91,8 @@ class ViTEncoder(ImageEncoder):
             mean=self.mean,
             std=self.std,
         ).eval()
+        copy.unfinished = self.unfinished
+        return copy
 
     def architecture(self) -> str:
         block: Any = self.encoder.vit.blocks[0]

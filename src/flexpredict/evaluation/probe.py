@@ -6,8 +6,7 @@ from typing import Literal
 
 from flexpredict.data.arguments import ImagesLike
 from flexpredict.errors import UserError
-from flexpredict.evaluation.result_files import ResultPlaces
-from flexpredict.evaluation.results import Result, Results
+from flexpredict.evaluation.results import Result, ResultPlaces, Results
 from flexpredict.features.arguments import FrozenFeatures
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.probing import Probing
@@ -15,7 +14,12 @@ from flexpredict.settings.ranges import ranged
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeSettings(FrozenFeatures, Probing, ResultPlaces):
+class ProbeOptions(FrozenFeatures, Probing, ResultPlaces):
+    """Options of all probes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings(ProbeOptions):
     """What `probe` takes.
 
     Args:
@@ -35,18 +39,16 @@ def probe(asked: ProbeSettings) -> Result:
     test images. Features are cached, so another protocol with the same encoder takes seconds.
     """
     from flexpredict.evaluation.probing import run_probe
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     sources = space.open_source(asked.train), space.open_source(asked.test)
     result = run_probe(space.encoder, *sources, asked, asked, fabric=space.fabric, console=space.console)
-    asked.save([result], space.fabric)
+    asked.save(result, space.fabric)
     return result
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferSettings(FrozenFeatures, Probing, ResultPlaces):
+class TransferSettings(ProbeOptions):
     """What `transfer` takes.
 
     Args:
@@ -66,22 +68,18 @@ def transfer(asked: TransferSettings) -> Results:
     """
     from flexpredict.evaluation.labeled_images import open_splits
     from flexpredict.evaluation.probing import ProbeTask, run_probes
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     tasks = [ProbeTask("transfer", *open_splits(dataset)) for dataset in asked.datasets]
     names = [task.data for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"Two data sets are called '{twice}'. Tell them apart with NAME=DATA.")
-    results = run_probes(space, tasks, asked, asked, "Transfer: accuracy on the test images, frozen encoder (%)")
-    asked.save(results.results, space.fabric)
-    return results
+    return run_probes(space, tasks, asked, "Transfer: accuracy on the test images, frozen encoder (%)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClevrSettings(FrozenFeatures, Probing, ResultPlaces):
+class ClevrSettings(ProbeOptions):
     """What `evaluate_clevr` takes.
 
     Args:
@@ -103,14 +101,10 @@ def evaluate_clevr(asked: ClevrSettings) -> Results:
     """
     from flexpredict.evaluation.clevr_images import TASKS, clevr_source
     from flexpredict.evaluation.probing import ProbeTask, run_probes
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     tasks = []
     for task in asked.tasks or TASKS:
         train, test = (clevr_source(str(asked.data), split, task) for split in ("train", "test"))
         tasks.append(ProbeTask(f"clevr {task}", test.name, train, test))
-    results = run_probes(space, tasks, asked, asked, "CLEVR: accuracy on the test images, frozen encoder (%)")
-    asked.save(results.results, space.fabric)
-    return results
+    return run_probes(space, tasks, asked, "CLEVR: accuracy on the test images, frozen encoder (%)")

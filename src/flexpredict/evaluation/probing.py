@@ -16,9 +16,10 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.knn import knn_accuracy
-from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, with_labels
+from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, warn_of_overlap, with_labels
 from flexpredict.evaluation.linear import linear_probe
-from flexpredict.evaluation.results import Result, Results, mean_and_interval
+from flexpredict.evaluation.probe import ProbeOptions
+from flexpredict.evaluation.results import Result, Results, encoder_facts, mean_and_interval
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
@@ -42,6 +43,7 @@ def run_probe(
     fabric, console = fabric or Fabric(accelerator="cpu", devices=1), console or Console(quiet=True)
     # Settings that cannot work are refused before hours of extraction.
     train_images, test_images, shares, lists = check_probe(train, test, probing)
+    overlap = warn_of_overlap(train_images.source, test_images.source, fabric, console)
     known = _features(encoder, train_images, how, fabric, console)
     asked = _features(encoder, test_images, how, fabric, console)
     subsets = {f"linear, {_percent(share)} labels": _subsets(known, share, probing) for share in shares}
@@ -59,11 +61,12 @@ def run_probe(
         numbers[name] = 100 * accuracy
         details[name] = {"mean": numbers[name], "interval_95": None}
     protocol = {
-        "encoder": encoder.name,
+        **encoder_facts(encoder),
         **how.describe(encoder),
-        "settings": ", ".join(filter(None, (how.settings(encoder), f"l2 {probing.l2:g}" if probing.l2 else ""))),
+        "settings": ", ".join(filter(None, (how.settings(encoder), _unusual(probing)))),
         "train": known.counts(train.name),
         "test": asked.counts(test.name),
+        "overlap": overlap,
         "classes": len(torch.unique(known.labels)),
         "standardized": "by mean and deviation of the training features",
         "l2": "chosen on held-out training images" if probing.l2 is None else probing.l2,
@@ -74,8 +77,7 @@ def run_probe(
         "seed": probing.seed,
         "seeds_of_subsets": list(_seeds(probing)),
     }
-    warnings = [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
-    return Result("probe", encoder.what, test.name, numbers, protocol, details, warnings=warnings)
+    return Result("probe", encoder.what, test.name, numbers, protocol, details)
 
 
 @dataclass(frozen=True)
@@ -88,20 +90,22 @@ class ProbeTask:
     test: ImageSource
 
 
-def run_probes(
-    space: Workspace, tasks: Sequence[ProbeTask], how: Extraction, probing: Probing, title: str
-) -> Results:
-    """One probe for each task. All are checked first, so a mistake in the last is found before the first is run."""
-    if probing.labels is None:
-        probing = replace(probing, labels=[1.0])
+def run_probes(space: Workspace, tasks: Sequence[ProbeTask], asked: ProbeOptions, title: str) -> Results:
+    """One probe for each task, whose result is saved at once: what comes later may be interrupted.
+
+    All are checked first, so a mistake in the last is found before the first is run.
+    """
+    if asked.labels is None:
+        asked = replace(asked, labels=[1.0])
     for task in tasks:
-        check_probe(task.train, task.test, probing)
+        check_probe(task.train, task.test, asked)
     results = Results([])
     for task in tasks:
         result = run_probe(
-            space.encoder, task.train, task.test, how, probing, fabric=space.fabric, console=space.console
+            space.encoder, task.train, task.test, asked, asked, fabric=space.fabric, console=space.console
         )
         result.task, result.data, result.title = task.task, task.data, title
+        asked.save(result, space.fabric, alone=len(tasks) == 1)
         results.results.append(result)
     return results
 
@@ -114,13 +118,6 @@ def check_probe(
     test_images = numbered_alike(with_labels(test, "test"), train_images)
     shares = _shares(train_images, probing)
     return train_images, test_images, shares, _lists(train_images, test_images, probing)
-
-
-def unreadable_warning(counts: dict[str, Any]) -> list[str]:
-    """counts: of a protocol's training or test images."""
-    if not counts["unreadable"]:
-        return []
-    return [f"{counts['unreadable']} images of {counts['data']} could not be read and were left out."]
 
 
 @dataclass
@@ -207,6 +204,16 @@ def _fit(known: _LabeledFeatures, asked: _LabeledFeatures, rows: Tensor, probing
         known.vectors[rows], known.labels[rows], asked.vectors, asked.labels, l2=probing.l2, seed=probing.seed
     )
     return fitted.summary()
+
+
+def _unusual(probing: Probing) -> str:
+    """Settings other than the defaults that the names of numbers do not tell, in words."""
+    said = {
+        f"l2 {probing.l2:g}" if probing.l2 else "": probing.l2 is not None,
+        f"{probing.subsets} subsets": probing.subsets != Probing.subsets,
+        f"seed {probing.seed}": probing.seed != Probing.seed,
+    }
+    return ", ".join(words for words, unusual in said.items() if unusual)
 
 
 def _percent(share: float) -> str:

@@ -1,15 +1,35 @@
-"""What an evaluation gives: numbers, and everything that is needed to get them again."""
+"""Results of evaluations: numbers, all that is needed to get them again, and the files they are written to."""
 
+import csv
+import hashlib
+import io
+import json
 import math
-from collections.abc import Iterator, Sequence
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from flexpredict.errors import UserError
+from flexpredict.files import write_text_atomically
+from flexpredict.settings.ranges import Checked
 from flexpredict.showing import numbers_table
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from flexpredict.encoders.image_encoder import ImageEncoder
+
+_FIRST_COLUMNS = ("encoder", "fingerprint", "date")
+_LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "transformers", "numpy", "pillow")
 # Student's t at 97.5 %, for 1, 2, … degrees of freedom; above, about 1 + 1.21 / freedom times the normal quantile.
 _T = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -21,7 +41,7 @@ _NORMAL = 1.960
 
 @dataclass
 class Result:
-    """One encoder on one task."""
+    """One encoder on one task. What its protocol says of unfinished encoders and shared images becomes a warning."""
 
     task: str  # "probe", "davis", "clevr count" ...
     encoder: str  # what it is, in words
@@ -33,6 +53,18 @@ class Result:
     files: list[Path] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if self.protocol.get("unfinished"):
+            self.warnings.append(f"The {self.encoder}: these are not the numbers of the finished run.")
+        if overlap := self.protocol.get("overlap"):
+            self.warnings.append(f"{overlap} So these numbers do not tell how well new images are understood.")
+        for role in ("train", "test"):
+            counts = self.protocol.get(role) or {}
+            if counts.get("unreadable"):
+                self.warnings.append(
+                    f"{counts['unreadable']} images of {counts['data']} could not be read and were left out."
+                )
+
     def table(self) -> Table:
         """One line for each number."""
         return numbers_table({name: {self.data: number} for name, number in self.shown_numbers().items()})
@@ -43,8 +75,18 @@ class Result:
 
     def full_title(self) -> str:
         """With the encoder, and with settings other than the defaults."""
-        settings = self.protocol.get("settings")
-        return f"{self.title}: {self.encoder}{f', {settings}' if settings else ''}"
+        return ", ".join((f"{self.title}: {self.encoder}", *unusual_settings(self.protocol)))
+
+    def column(self) -> str:
+        """Where its numbers stand in a table of encoders: below those of the same protocol only."""
+        words = [self.task, self.data, *unusual_settings(self.protocol)]
+        train = (self.protocol.get("train") or {}).get("data")
+        return ", ".join(words if train in (None, self.data) else [*words, f"trained on {train}"])
+
+    def digest(self) -> str:
+        """A short text that differs for another protocol."""
+        protocol = json.dumps(self.protocol, sort_keys=True, default=str)
+        return hashlib.blake2b(protocol.encode(errors="surrogateescape"), digest_size=4).hexdigest()
 
     def shown_numbers(self) -> dict[str, str]:
         """Each number, with its 95 % interval where it has one."""
@@ -55,7 +97,7 @@ class Result:
         return shown
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("task", "encoder", "data", "numbers", "protocol", "details")
+        names = ("task", "encoder", "data", "numbers", "protocol", "details", "warnings")
         return {name: getattr(self, name) for name in names}
 
 
@@ -86,16 +128,126 @@ class Results:
         """One line for each task or, where the task is the same, for each data set."""
         if len(self.results) == 1:
             return self.results[0].table()
-        by_task = len({result.task for result in self.results}) == len(self.results)
-        return numbers_table(
-            {result.task if by_task else result.data: result.shown_numbers() for result in self.results}
-        )
+        differing = "task" if len({result.task for result in self.results}) == len(self.results) else "data"
+        return numbers_table({getattr(result, differing): result.shown_numbers() for result in self.results})
 
     def tables(self) -> list[tuple[str, Table]]:
         return [(self.results[0].full_title(), self.table())]
 
     def to_dict(self) -> dict[str, Any]:
         return {"results": [result.to_dict() for result in self.results]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable(Checked):
+    """Where encoders are compared. A file that is no such table is refused before any work.
+
+    Args:
+        table: a CSV file to add the numbers to, one row for each encoder.
+    """
+
+    table: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.table is not None:
+            read_table(Path(self.table))
+
+    def save(self, result: Result, fabric: "Fabric", alone: bool = True) -> None:
+        """Write it down; only the first process does. alone: there are no other results of the same command."""
+        if self.table is not None and fabric.is_global_zero:
+            append_to_table(result, Path(self.table))
+            result.files.append(Path(self.table))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultPlaces(ResultTable):
+    """Where results are written.
+
+    Args:
+        out: folder or .json file to write the results to.
+    """
+
+    out: str | Path | None = "results"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out is not None and Path(self.out).is_file() and Path(self.out).suffix != ".json":
+            raise UserError(f"out={self.out} is a file. Name a folder, or a file that ends in .json.")
+
+    def save(self, result: Result, fabric: "Fabric", alone: bool = True) -> None:
+        if self.out is not None and fabric.is_global_zero:
+            path = _place(result, Path(self.out), alone)
+            write_result(result, path)
+            result.files.append(path)
+        super().save(result, fabric, alone)
+
+
+def unusual_settings(protocol: Mapping[str, Any]) -> list[str]:
+    """What sets numbers apart from others on the same data, in words: for titles, columns, files and model cards."""
+    overlap = "TESTED ON TRAINING IMAGES" if protocol.get("overlap") else ""
+    return [words for words in (protocol.get("settings"), overlap) if words]
+
+
+def encoder_facts(encoder: "ImageEncoder") -> dict[str, Any]:
+    """The beginning of every protocol."""
+    return {"encoder": encoder.name, "fingerprint": encoder.fingerprint(), "unfinished": encoder.unfinished}
+
+
+def write_result(result: Result, path: Path) -> None:
+    """As JSON, with date, versions and command."""
+    installed = {distribution.name.lower() for distribution in metadata.distributions()}
+    versions = {name: metadata.version(name) for name in _LIBRARIES if name in installed}
+    written = {
+        **result.to_dict(),
+        "date": _now(),
+        "command": shlex.join(sys.argv),
+        "versions": {"python": platform.python_version()} | versions,
+    }
+    _write(path, json.dumps(written, indent=2, default=str) + "\n")
+
+
+def append_to_table(result: Result, table: Path) -> None:
+    """Add the numbers of a result to a CSV with one row for each encoder and one column for each number.
+
+    The row is found by the name of the encoder and the fingerprint of its weights. A number that is there already is
+    replaced; one of another protocol has a column of its own.
+    """
+    rows = read_table(table)
+    fingerprint = str(result.protocol.get("fingerprint", ""))
+    same = [row for row in rows if (row["encoder"], row["fingerprint"]) == (result.encoder, fingerprint)]
+    if not same:
+        rows.append({"encoder": result.encoder, "fingerprint": fingerprint})
+    row = same[0] if same else rows[-1]
+    row["date"] = _now()
+    row |= {f"{result.column()}: {name}": f"{value:.2f}" for name, value in result.numbers.items()}
+    columns = list(dict.fromkeys([*_FIRST_COLUMNS, *(column for entry in rows for column in entry)]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    _write(table, text.getvalue())
+
+
+def read_table(table: Path) -> list[dict[str, str]]:
+    """The rows; none if there is no such file yet. Files of another kind are refused, never overwritten."""
+    if not table.exists():
+        return []
+    try:
+        with table.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows, columns = list(reader), reader.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{table} cannot be read as a table of results: {error}. Choose another table.") from error
+    lacking = [column for column in _FIRST_COLUMNS if column not in columns]
+    if lacking and (columns or table.stat().st_size):
+        raise UserError(
+            f"{table} is not a table of results (it lacks the column {lacking[0]}), so it is left as it is. Choose "
+            "another table."
+        )
+    if any(None in row or None in row.values() for row in rows):
+        raise UserError(f"{table} has rows of different lengths. Repair it, or choose another table.")
+    return rows
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
@@ -107,3 +259,40 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / freedom)
     quantile = _T[freedom - 1] if freedom <= len(_T) else _NORMAL * (1 + 1.21 / freedom)
     return mean, quantile * deviation / math.sqrt(len(values))
+
+
+def _place(result: Result, out: Path, alone: bool) -> Path:
+    """A file of its own for each protocol, so that no result replaces one of another."""
+    if out.suffix == ".json" and alone:
+        if _may_be_replaced(out, result):
+            return out
+        result.warnings.append(f"{out} holds something else than a result of this protocol, so it is left as it is.")
+        return out.with_name(f"{out.stem}-{result.digest()}.json")
+    data = "/".join(Path(result.data).parts[-2:])
+    which = "context" if result.encoder.startswith("context ") else ""
+    encoder = str(result.protocol.get("encoder", ""))
+    words = (result.task, data, encoder, which, *unusual_settings(result.protocol), result.digest())
+    name = "-".join(re.sub(r"[^\w.]+", "-", word).strip("-.") for word in words if word)
+    return out.with_name(f"{out.stem}-{name}.json") if out.suffix == ".json" else out / f"{name}.json"
+
+
+def _may_be_replaced(path: Path, result: Result) -> bool:
+    """Whether a file is missing, or holds a result of the same protocol."""
+    try:
+        return bool(json.loads(path.read_bytes())["protocol"] == json.loads(json.dumps(result.protocol, default=str)))
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}. Choose another place.") from error
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
+from flexpredict.evaluation.results import unusual_settings
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def results_table(measured: Measured) -> str:
 
 
 def _settings(result: dict[str, Any]) -> str:
-    return str(result["protocol"].get("settings") or "as usual")
+    return ", ".join(unusual_settings(result["protocol"])) or "as usual"
 
 
 def _read(file: Path) -> dict[str, Any] | None:

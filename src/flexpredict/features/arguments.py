@@ -1,9 +1,13 @@
 """Settings that many verbs share: which encoder, which hardware, frozen features."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.settings.extraction import Extraction
+
+if TYPE_CHECKING:
+    from flexpredict.features.workspace import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,3 +21,10 @@ class FrozenFeatures(EncoderChoice, Extraction):
 
     accelerator: str = "auto"
     devices: int | str = 1
+
+    def open_workspace(self) -> "Workspace":
+        """The encoder, and the processes that share the work."""
+        from flexpredict.features.workspace import open_workspace
+        from flexpredict.training.engine import launch_fabric
+
+        return open_workspace(self.encoder, launch_fabric(self.accelerator, self.devices), self)

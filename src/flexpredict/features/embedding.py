@@ -20,9 +20,8 @@ from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream, identity
 from flexpredict.errors import UserError, printable
 from flexpredict.features.embed import EmbedSettings
-from flexpredict.features.embedding_files import EmbeddingFiles
+from flexpredict.features.embedding_files import EmbeddingFiles, JoinedParts
 from flexpredict.features.encoding import FeatureShape, PatchType, feature_shape
-from flexpredict.features.joined_parts import JoinedParts
 from flexpredict.features.part_maker import PartMaker
 from flexpredict.features.parts import PartsFolder, images_in_part
 from flexpredict.features.workspace import Workspace

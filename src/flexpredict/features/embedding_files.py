@@ -1,24 +1,83 @@
-"""The files of a finished embedding: their formats, and when they may be written."""
+"""The files of a finished embedding: all parts as if they were one, in each format, and when they may be written."""
 
 import glob
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from numpy.lib import format as npy
 from pyarrow.parquet import ParquetWriter
 
+from flexpredict.data.decoding import UnreadableImage
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.features.joined_parts import JoinedParts, write_lines, write_names
+from flexpredict.features.encoding import FeatureShape
 from flexpredict.features.parts import StoredPart
 from flexpredict.files import write_atomically, write_text_atomically
 
 _SAFETENSORS_TYPES = {"int64": "I64", "float32": "F32", "float16": "F16"}
+
+
+@dataclass(frozen=True)
+class JoinedParts:
+    """What is written into the final file; no more than one part is in memory.
+
+    Args:
+        parts: in order.
+        shape: what there is for each image.
+        classes: names of the labels.
+        problems: what could not even be listed.
+        facts: encoder, settings and data, for those who open the file.
+        advance: called after each part that was read.
+    """
+
+    parts: list[StoredPart] = field(repr=False)
+    shape: FeatureShape
+    classes: tuple[str, ...] | None = field(repr=False)
+    problems: list[UnreadableImage] = field(repr=False)
+    facts: dict[str, Any] = field(repr=False)
+    advance: Callable[[int], None] = field(default=lambda count: None, repr=False)
+
+    def rows(self) -> int:
+        return sum(int(part.facts["rows"]) for part in self.parts)
+
+    def has_labels(self) -> bool:
+        return any(part.facts["labeled"] for part in self.parts)
+
+    def count_skipped(self) -> int:
+        return len(self.problems) + sum(int(part.facts["skipped"]) for part in self.parts)
+
+    def skipped(self) -> Iterator[UnreadableImage]:
+        yield from self.problems
+        for part in self.parts:
+            yield from part.skipped()
+
+    def tensors(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and type of each tensor, those with the widest numbers first."""
+        rows, shape = self.rows(), self.shape
+        tensors: dict[str, tuple[tuple[int, ...], str]] = {"indices": ((rows,), "int64")}
+        if self.has_labels():
+            tensors["labels"] = ((rows,), "int64")
+        tensors["features"] = ((rows, shape.dim), "float32")
+        if shape.patch_type is not None:
+            tensors["patches"] = ((rows, shape.patches, shape.patch_dim), shape.patch_type)
+        return tensors
+
+    def described(self) -> str:
+        """The facts as JSON, with the names of the classes where there are labels."""
+        classes = {"classes": self.classes} if self.has_labels() and self.classes else {}
+        return json.dumps(self.facts | {"images": self.rows(), "skipped": self.count_skipped()} | classes)
+
+    def each(self) -> Iterator[StoredPart]:
+        """One part after the other."""
+        for part in self.parts:
+            yield part
+            self.advance(1)
 
 
 @dataclass(frozen=True)
@@ -32,14 +91,10 @@ class EmbeddingFiles:
             near = did_you_mean(self.path.suffix, FORMATS)
             raise UserError(f"The format of out={self.path} is not known.{near} Use {', '.join(FORMATS)}.")
 
-    @property
-    def list_of_skipped(self) -> Path:
-        return beside(self.path, ".skipped.txt")
-
     def possible(self) -> list[Path]:
         """All files that may be written."""
-        further = [beside(self.path, suffix) for suffix in FORMATS[self.path.suffix].beside]
-        return [self.path, *further, self.list_of_skipped]
+        _, endings = FORMATS[self.path.suffix]
+        return [self.path, *(beside(self.path, ending) for ending in (*endings, ".skipped.txt"))]
 
     def require_free(self, begun: bool, overwrite: bool) -> None:
         """Refuse to replace files. begun: there are parts, so files beside a missing `path` are our own."""
@@ -56,8 +111,9 @@ class EmbeddingFiles:
             for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
                 leftover.unlink()  # of a process that was killed while it joined
         if joined.count_skipped():
-            write_lines(self.list_of_skipped, map(str, joined.skipped()))
-        FORMATS[self.path.suffix].write(self.path, joined)
+            _write_lines(self.possible()[-1], map(str, joined.skipped()))
+        write, _ = FORMATS[self.path.suffix]
+        write(self.path, joined)
         return [file for file in self.possible() if file.exists()]
 
     def passes(self, joined: JoinedParts) -> int:
@@ -74,23 +130,25 @@ def beside(path: Path, ending: str) -> Path:
 
 
 def write_npy(path: Path, joined: JoinedParts) -> None:
-    write_names(beside(path, ".names.txt"), joined)
+    _write_names(path, joined)
     write_text_atomically(beside(path, ".json"), joined.described() + "\n")
-    # The features themselves come last: where they are, all the rest is.
-    for name, (shape, dtype) in sorted(joined.tensors().items(), key=lambda entry: entry[0] == "features"):
-        # The header of an array of this shape and type; broadcast, it takes no memory.
+
+    def write(name: str, temporary: Path) -> None:
+        shape, dtype = joined.tensors()[name]
+        # The header of an array of this shape and type; broadcast, it takes no memory. Not a memory map, which ends
+        # the process when the disk is full.
         header = npy.header_data_from_array_1_0(np.broadcast_to(np.zeros((), dtype), shape))
+        with temporary.open("wb") as file:
+            npy.write_array_header_1_0(file, header)
+            _write_tensor(file, name, joined)
 
-        def write(temporary: Path, name: str = name, header: dict[str, object] = header) -> None:
-            with temporary.open("wb") as file:
-                npy.write_array_header_1_0(file, header)
-                _write_tensor(file, name, joined)
-
-        write_atomically(path if name == "features" else beside(path, f".{name}.npy"), write)
+    # The features themselves come last: where they are, all the rest is.
+    for name in sorted(joined.tensors(), key="features".__eq__):
+        write_atomically(path if name == "features" else beside(path, f".{name}.npy"), partial(write, name))
 
 
 def write_safetensors(path: Path, joined: JoinedParts) -> None:
-    write_names(beside(path, ".names.txt"), joined)
+    _write_names(path, joined)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -119,8 +177,31 @@ def _write_tensor(file: BinaryIO, name: str, joined: JoinedParts) -> None:
         file.write(part.tensor(name).numpy().data)
 
 
+def _write_names(path: Path, joined: JoinedParts) -> None:
+    _write_lines(beside(path, ".names.txt"), (name for part in joined.each() for name in part.names()))
+
+
+def _write_lines(path: Path, lines: Iterator[str]) -> None:
+    """One line each; as a JSON string where a name has a line break or another odd character, or begins like one."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8") as file:
+            for line in lines:
+                plain = line.isprintable() and not line.startswith('"')
+                file.write((line if plain else json.dumps(line)) + "\n")
+
+    write_atomically(path, write)
+
+
 def write_parquet(path: Path, joined: JoinedParts) -> None:
-    schema = _schema(joined)
+    shape = joined.shape
+    columns = [("image", pa.string()), ("index", pa.int64()), ("feature", pa.list_(pa.float32(), shape.dim))]
+    if joined.has_labels():
+        columns += [("label", pa.int64())] + ([("class", pa.string())] if joined.classes else [])
+    if shape.patch_type is not None:
+        number = pa.float16() if shape.patch_type == "float16" else pa.float32()
+        columns.append(("patches", pa.list_(pa.list_(number, shape.patch_dim), shape.patches)))
+    schema = pa.schema(columns, metadata={"flexpredict": joined.described()})
     words = [name for name in ("class",) if name in schema.names]
     counted = [name for name in ("index", "label") if name in schema.names]
 
@@ -134,23 +215,17 @@ def write_parquet(path: Path, joined: JoinedParts) -> None:
     write_atomically(path, write)
 
 
-def _schema(joined: JoinedParts) -> pa.Schema:
-    shape = joined.shape
-    columns = [("image", pa.string()), ("index", pa.int64()), ("feature", pa.list_(pa.float32(), shape.dim))]
-    if joined.has_labels():
-        columns += [("label", pa.int64())] + ([("class", pa.string())] if joined.classes else [])
-    if shape.patch_type is not None:
-        number = pa.float16() if shape.patch_type == "float16" else pa.float32()
-        columns.append(("patches", pa.list_(pa.list_(number, shape.patch_dim), shape.patches)))
-    return pa.schema(columns, metadata={"flexpredict": joined.described()})
-
-
 def _table(part: StoredPart, schema: pa.Schema, joined: JoinedParts) -> pa.Table:
+    def lists(values: pa.Array, *lengths: int) -> pa.Array:
+        for length in lengths:
+            values = pa.FixedSizeListArray.from_arrays(values, length)
+        return values
+
     labels = part.tensor("labels").numpy()
     columns: dict[str, pa.Array] = {
         "image": pa.array([_text(name) for name in part.names()], pa.string()),
         "index": pa.array(part.tensor("indices").numpy()),
-        "feature": _lists(pa.array(part.tensor("features").numpy().reshape(-1)), joined.shape.dim),
+        "feature": lists(pa.array(part.tensor("features").numpy().reshape(-1)), joined.shape.dim),
         "label": pa.array(labels, mask=labels < 0),
     }
     if joined.classes:
@@ -159,12 +234,8 @@ def _table(part: StoredPart, schema: pa.Schema, joined: JoinedParts) -> pa.Table
         columns["class"] = pa.array(names[np.where(labels < len(joined.classes), labels, -1)], pa.string())
     if joined.shape.patch_type is not None:
         numbers = pa.array(part.tensor("patches").numpy().reshape(-1))
-        columns["patches"] = _lists(_lists(numbers, joined.shape.patch_dim), joined.shape.patches)
+        columns["patches"] = lists(numbers, joined.shape.patch_dim, joined.shape.patches)
     return pa.table([columns[name] for name in schema.names], schema=schema)
-
-
-def _lists(values: pa.Array, length: int) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(values, length)
 
 
 def _text(name: str) -> str:
@@ -172,14 +243,9 @@ def _text(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-@dataclass(frozen=True)
-class _Format:
-    write: Callable[[Path, JoinedParts], None]
-    beside: tuple[str, ...] = ()  # endings of further files, not all of which are always written
-
-
-FORMATS = {
-    ".parquet": _Format(write_parquet),
-    ".npy": _Format(write_npy, (".names.txt", ".json", ".indices.npy", ".labels.npy", ".patches.npy")),
-    ".safetensors": _Format(write_safetensors, (".names.txt",)),
+# How to write each format, and the endings of further files, not all of which are always written.
+FORMATS: dict[str, tuple[Callable[[Path, JoinedParts], None], tuple[str, ...]]] = {
+    ".parquet": (write_parquet, ()),
+    ".npy": (write_npy, (".names.txt", ".json", ".indices.npy", ".labels.npy", ".patches.npy")),
+    ".safetensors": (write_safetensors, (".names.txt",)),
 }

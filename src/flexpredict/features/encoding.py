@@ -11,7 +11,7 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.loader import evaluation_batches
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, in_a_line
 from flexpredict.settings.extraction import Extraction
 from flexpredict.sizes import Grid
 
@@ -42,11 +42,11 @@ def feature_shape(encoder: ImageEncoder, how: Extraction, patches: PatchType | N
     height, width = size = how.size_for(encoder)
     encoder.check_size(size)
     encoder.check_layers(how.layers)
-    blank = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(encoder.parameters()).device)
+    blank = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(encoder.buffers()).device)
     pooled, found = encode(encoder.eval(), blank, how, patches is not None)
     if found is None:
         return FeatureShape(pooled.shape[1])
-    return FeatureShape(pooled.shape[1], require_grid(encoder, size, found.shape[1]), found.shape[2], patches)
+    return FeatureShape(pooled.shape[1], patch_grid(encoder, size, found.shape[1]), found.shape[2], patches)
 
 
 def encode(
@@ -77,9 +77,22 @@ def concatenated(layers: list[Tensor], what: str) -> Tensor:
     return torch.cat(layers, dim=2)
 
 
-def require_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int) -> Grid:
-    """Rows and columns of so many patches in an image of this size."""
+def patch_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int | None = None) -> Grid:
+    """Rows and columns of so many patches in an image of this size; by default found with a blank image.
+
+    Refuses an encoder that cannot take such images or whose patches have no places.
+    """
     (height, width), (patch_height, patch_width) = image_size, encoder.patch_size
+    if patches is None:
+        encoder.check_size(image_size)
+        try:
+            with torch.no_grad():
+                patches = encoder(torch.zeros(1, 3, height, width, dtype=torch.uint8)).shape[1]
+        except (RuntimeError, ValueError, AssertionError) as error:  # raised by libraries for what they cannot take
+            raise UserError(
+                f"{encoder.what} cannot encode RGB images of {height}x{width} pixels: {in_a_line(error, 300)} It "
+                "must take 3 channels and images of any size. If only the size is wrong, use another."
+            ) from error
     # A convolutional network has one cell more where its cells do not fill the image.
     grids = ((height // patch_height, width // patch_width), (-(-height // patch_height), -(-width // patch_width)))
     for rows, columns in grids:

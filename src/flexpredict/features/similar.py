@@ -48,8 +48,6 @@ def similar(asked: SimilarSettings) -> "SimilarResult":
     seconds. A query that is itself in the data is left out of its neighbors.
     """
     from flexpredict.features.similarity import find_similar
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     return find_similar(space, space.open_source(asked.data), asked)

@@ -12,8 +12,10 @@ from flexpredict.data.sources.streams import ImageStream
 from flexpredict.encoders.arguments import EncoderLike, EncoderOptions
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.opening import open_encoder
+from flexpredict.errors import UserError
 from flexpredict.progress import Counting
 from flexpredict.showing import say
+from flexpredict.training.engine import launch_fabric
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions
     for line in opened.details:
         say(console, f"  {line}")
     return Workspace(opened, fabric, console)
+
+
+def launch_one(accelerator: str, task: str) -> Fabric:
+    """A single process, for what several cannot share."""
+    fabric = launch_fabric(accelerator, 1)
+    if fabric.world_size > 1:
+        raise UserError(f"{task} is evaluated by one process. Start it without torchrun.")
+    return fabric
 
 
 def open_console(fabric: Fabric) -> Console:

@@ -55,7 +55,7 @@ def inspect(asked: InspectSettings) -> "Inspection":
 
     from flexpredict.cores import cores
     from flexpredict.data.sources.opening import is_stream, open_data
-    from flexpredict.data.sources.streams import stream_sizes
+    from flexpredict.data.sources.streams import first_images
     from flexpredict.prepare.contact_sheet import TrainingView
     from flexpredict.prepare.inspection import inspect_images
     from flexpredict.sizes import default_image_size, default_patch_size
@@ -63,7 +63,7 @@ def inspect(asked: InspectSettings) -> "Inspection":
     size, console = one_image_size(asked.image_size), Console(soft_wrap=True)
     images = open_data(asked.data, console)
     if size is None:
-        sizes = stream_sizes(images) if is_stream(images) else images.sizes()
+        sizes = (first_images(images) if is_stream(images) else images).sizes()
         size = (default_image_size(sizes),) * 2 if sizes else None
     view = None  # as no image can be read
     if size is not None:

@@ -14,6 +14,7 @@ from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
 from flexpredict.model.building import build_encoder
 from flexpredict.model.encoder import Encoder
+from flexpredict.runs.checkpoint import whole_tensors
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import EncoderPositions
 from flexpredict.sizes import Grid
@@ -62,22 +63,38 @@ class EncoderSpec:
         return build_encoder(**asdict(self), seed=seed)
 
 
+class Trained(NamedTuple):
+    """How far a run had come when it saved an encoder. Everything that calls an encoder unfinished asks here."""
+
+    step: int
+    steps: int | None = None  # of the whole run; None where the last step was not the aim, but the best one
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.steps is not None and self.step < self.steps
+
+    def __str__(self) -> str:
+        return f"after step {self.step:,}" + (f" of {self.steps:,} (unfinished)" if self.is_unfinished else "")
+
+
 class EncoderFile(NamedTuple):
     """The content of an encoder file."""
 
     encoder: Encoder
     spec: EncoderSpec
     role: str  # "target encoder", or "encoder" for a method that has only one
+    trained: Trained | None
 
 
-def save_encoder(path: Path, encoder: Encoder, spec: EncoderSpec, role: str) -> None:
-    """role: what the encoder was in its run, for example "target encoder"."""
-    header = {
-        "format": "pt",
-        "flexpredict": json.dumps({"encoder": asdict(spec), "which": role, "mean": MEAN, "std": STD}),
-    }
-    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in encoder.vit.state_dict().items()}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
+def save_encoder(
+    path: Path, encoder: Encoder, spec: EncoderSpec, role: str, trained: Trained | None = None, write: bool = True
+) -> None:
+    """role: what the encoder was in its run, for example "target encoder"; write: on one rank, though all call it."""
+    facts = {"encoder": asdict(spec), "which": role, "trained": trained, "mean": MEAN, "std": STD}
+    header = {"format": "pt", "flexpredict": json.dumps(facts)}
+    tensors = whole_tensors(encoder.vit.state_dict(), write)
+    if write:
+        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
 
 
 def read_encoder(path: Path) -> EncoderFile:
@@ -104,7 +121,8 @@ def read_encoder(path: Path) -> EncoderFile:
         spec = EncoderSpec(**{**values, "image_size": tuple(values["image_size"])})
         encoder = spec.build()
         encoder.vit.load_state_dict(tensors)
-        return EncoderFile(encoder.eval(), spec, header["which"])
+        trained = header.get("trained")
+        return EncoderFile(encoder.eval(), spec, header["which"], None if trained is None else Trained(*trained))
     except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
             f"{file_path} is damaged: its header and its weights do not fit ({in_a_line(error)}). Restore it from a "

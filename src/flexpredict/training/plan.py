@@ -10,7 +10,7 @@ import torch
 
 from flexpredict.cores import cores
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
-from flexpredict.data.sources.streams import stream_sizes
+from flexpredict.data.sources.streams import first_images
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
@@ -31,7 +31,6 @@ from flexpredict.training.sharding import check_engine
 _IMAGES_ON_CPU = 500_000
 _IMAGES_ON_GPU = 60_000_000
 _MOST_EPOCHS = 600
-_CHECKPOINTS_PER_RUN = 20
 PROBES_PER_RUN = 10  # where there are labeled images to probe with
 
 
@@ -72,7 +71,12 @@ class Plan:
         return cosine(step, self.steps, settings.weight_decay, settings.final_weight_decay)
 
     def checkpoint_due(self, step: int) -> bool:
-        return step % self.recipe.checkpoint_every == 0 or step == self.steps or self.keep_due(step)
+        """By the steps; where the recipe leaves `checkpoint_every` open, the clock may make one due as well."""
+        every = self.recipe.checkpoint_every
+        return (every is not None and step % every == 0) or step == self.steps or self.keep_due(step)
+
+    def log_due(self, step: int) -> bool:
+        return step % self.recipe.log_every == 0 or step == self.steps or self.probe_due(step)
 
     def keep_due(self, step: int) -> bool:
         return self._epochs_passed(step, self.recipe.keep_every)
@@ -103,7 +107,8 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     samples = _epoch_size(recipe, source)
     image_sizes = parse_image_sizes(_image_size(source) if recipe.image_size is None else recipe.image_size)
     image_size = image_sizes[0]
-    model = recipe.model or _model(device)
+    model, options = (recipe.model, {}) if recipe.model else _usual_model(device)
+    recipe = dataclasses.replace(recipe, model_options={**options, **recipe.model_options})
     facts = model_facts(model, recipe.model_options)
     patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
     recipe = _with_defaults(recipe, samples, on_gpu, world_size)
@@ -155,7 +160,6 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         optimizer=SettledOptimizer(**{**vars(recipe.optimizer), "warmup_epochs": warmup}),
         precision=recipe.precision or default_precision(device.type),
         workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
-        checkpoint_every=recipe.checkpoint_every or usual_checkpoint_every(steps),
         encoder_positions=recipe.encoder_positions or "sincos",
     )
     return Plan(
@@ -176,10 +180,6 @@ def _open_fields(recipe: Recipe) -> dict[str, Any]:
     return {
         field.name: getattr(recipe, field.name) for field in dataclasses.fields(Recipe) if field.name not in narrowed
     }
-
-
-def usual_checkpoint_every(steps: int) -> int:
-    return min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN)))
 
 
 def _with_defaults(recipe: Recipe, samples: int, on_gpu: bool, world_size: int) -> Recipe:
@@ -208,18 +208,20 @@ def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
 
 
 def _image_size(source: ImageSource | ImageStream) -> int:
-    sizes = stream_sizes(source) if is_stream(source) else source.sizes()
+    sizes = (first_images(source) if is_stream(source) else source).sizes()
     if not sizes:
         raise UserError(f"No image at the beginning of {source.name} could be read. Check that it holds images.")
     return default_image_size(sizes)
 
 
-def _model(device: torch.device) -> str:
+def _usual_model(device: torch.device) -> tuple[str, dict[str, Any]]:
+    """A timm name, and further arguments of its constructor."""
     if device.type == "cpu":
-        return "vit_tiny_patch16_224"
+        # A whole ViT-Ti takes twelve times the work an image: that is for days.
+        return "vit_tiny_patch16_224", {"embed_dim": 96, "depth": 4, "num_heads": 3}
     if device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory > 30e9:
-        return "vit_base_patch16_224"
-    return "vit_small_patch16_224"
+        return "vit_base_patch16_224", {}
+    return "vit_small_patch16_224", {}
 
 
 def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) -> int:

@@ -1,28 +1,43 @@
 """Ctrl-C and a cluster's preemption mean: finish the step, save, leave."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from flexpredict.interruption import Terminated
+
 
 @dataclass
 class Stop:
-    """Whether somebody asked the run to stop."""
+    """Whether somebody asked the run to stop, and by which signal."""
 
-    requested: bool = False
+    number: int | None = None
+
+    @property
+    def requested(self) -> bool:
+        return self.number is not None
+
+    def interruption(self) -> KeyboardInterrupt:
+        """What to raise once everything is saved."""
+        return Terminated() if self.number == signal.SIGTERM else KeyboardInterrupt()
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[Stop]:
-    """While it lasts, SIGINT, SIGTERM and SIGUSR1 only set `requested`; a second Ctrl-C interrupts at once."""
+def stop_on_signal(on_interrupt: Callable[[], object] = lambda: None) -> Iterator[Stop]:
+    """While it lasts, SIGINT, SIGTERM and SIGUSR1 only set `requested`; a second Ctrl-C interrupts at once.
+
+    on_interrupt: called at the first Ctrl-C, to say so.
+    """
     stop = Stop()
 
     def request(number: int, frame: FrameType | None) -> None:
         if stop.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.requested = True
+        stop.number = number
+        if number == signal.SIGINT:
+            on_interrupt()
 
     previous = {}
     try:

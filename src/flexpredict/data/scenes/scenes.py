@@ -100,14 +100,22 @@ def draw_scenes(
     return SceneBatch(images, classes, counts, nearest, masks, kinds, distances)
 
 
-def counts_and_distances(
+def scene_answers(
     indices: NDArray[np.int64], *, size: int = 64, seed: int = 0, split: str = "train"
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Number of objects and distance of the nearest, as `draw_scenes` tells them, without drawing anything."""
+) -> dict[str, NDArray[np.int64]]:
+    """What can be asked of scenes besides their class, without drawing them: a class number for each scene.
+
+    count: objects, less one; distance: of the nearest object, in bins; localization: the quarter of the image in
+    which the center of the nearest object is, 0 for top left, then row by row.
+    """
     blocks = [indices[start : start + _BLOCK] for start in range(0, len(indices), _BLOCK)]
     worlds = [_worlds(block, (size, size), seed, split, None) for block in blocks]
-    counts = [world.scenes.present.sum(axis=1) for world in worlds]
-    return np.concatenate(counts), np.concatenate([world.nearest for world in worlds]).astype(np.float32)
+    lower, right = np.concatenate([world.scenes.objects.center[:, 0] > 0.5 for world in worlds]).T
+    return {
+        "count": np.concatenate([world.scenes.present.sum(axis=1) for world in worlds]) - 1,
+        "distance": nearest_bins(np.concatenate([world.nearest for world in worlds])),
+        "localization": 2 * lower.astype(np.int64) + right,
+    }
 
 
 def draw_videos(

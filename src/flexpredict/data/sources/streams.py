@@ -5,15 +5,16 @@ rank) reads its own pieces, so no image is read twice in a pass. It goes through
 consumer waits for another that has more to read. Order and crops depend on the seed and the place in the stream.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import TypeIs
 
-from flexpredict.data.decoding import UnreadableImage, read_size
-from flexpredict.data.sources.image_source import ImageSource, Record, evenly_spaced
+from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource, evenly_spaced
 from flexpredict.data.sources.listing import digest
 from flexpredict.randomness import permutation, stream_key
 
@@ -63,26 +64,20 @@ def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
 def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
     """Tells whether images are still the same, without reading any: their number, and a digest of classes and names.
 
-    Evenly spaced names are compared; of a stream, what is known.
+    Evenly spaced names are compared; of a stream, what is known. Where the images are does not matter.
     """
     if is_stream(images):
         return {"images": images.length, "list_of_images": digest(images.classes or ())}
-    names = (images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED))
+    names = [images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED)]
+    folder = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071 (not all names are paths)
+    names = [name.removeprefix(folder) for name in names]
     return {"images": len(images), "list_of_images": digest([*(images.classes or ()), "", *names])}
 
 
-def stream_sizes(stream: ImageStream, sample: int = 64) -> list[tuple[int, int]]:
-    """Height and width of the first images of a stream."""
-    sizes: list[tuple[int, int]] = []
-    for _, found in all_entries(stream):
-        if isinstance(found, Record):
-            try:
-                sizes.append(read_size(found.encoded, found.name))
-            except UnreadableImage:
-                continue
-        if len(sizes) == sample:
-            break
-    return sizes
+def first_images(stream: ImageStream, count: int = 64) -> RecordSource:
+    """The first images of a stream; fewer where it has fewer."""
+    records = (found for _, found in all_entries(stream) if isinstance(found, Record))
+    return RecordSource(name=stream.name, records=list(islice(records, count)))
 
 
 def all_entries(stream: ImageStream) -> Iterator[Entry]:

@@ -6,8 +6,7 @@ from typing import Literal
 
 from flexpredict.encoders.arguments import EncoderLike, EncoderOptions
 from flexpredict.errors import UserError
-from flexpredict.evaluation.result_files import ResultTable
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, ResultTable
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
 
@@ -65,10 +64,9 @@ def evaluate_davis(asked: DavisSettings) -> Result:
     masks/SEQUENCE/00000.png, overlays/SEQUENCE.gif, scores.csv (J, F, recall, decay), sequences.csv and result.json.
     Sequences whose masks are there already, made with the same settings, are not segmented again.
     """
-    from flexpredict.evaluation.davis.scoring import score_masks
+    from flexpredict.evaluation.davis.scores import score_masks
     from flexpredict.evaluation.davis.segmentation import segment_videos
-    from flexpredict.evaluation.dense.protocol import launch_one
-    from flexpredict.features.workspace import open_console, open_workspace
+    from flexpredict.features.workspace import launch_one, open_console, open_workspace
 
     fabric = launch_one(asked.accelerator, "DAVIS")
     if asked.score_only is not None:
@@ -77,5 +75,5 @@ def evaluate_davis(asked: DavisSettings) -> Result:
         result = segment_videos(open_workspace(asked.encoder, fabric, asked), asked)
     else:
         raise UserError("There is nothing to evaluate. Give an encoder, or masks of another method as score_only.")
-    asked.save([result], fabric)
+    asked.save(result, fabric)
     return result

@@ -1,38 +1,48 @@
 """Segments the objects of every video, except those done before, and scores the masks."""
 
-import json
-from collections.abc import Mapping, Sequence
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.davis import DavisSettings, Propagation, overlay
-from flexpredict.evaluation.davis.following import followed_masks
-from flexpredict.evaluation.davis.scoring import DavisResult, read_prediction, score_videos
+from flexpredict.evaluation.davis import DavisSettings, Propagation
+from flexpredict.evaluation.davis.propagation import followed_masks
+from flexpredict.evaluation.davis.scores import (
+    SETTINGS,
+    DavisResult,
+    read_prediction,
+    refuse_other_settings,
+    score_videos,
+    write_settings,
+)
 from flexpredict.evaluation.davis.videos import Video, open_videos
-from flexpredict.evaluation.dense.encoded_sizes import check_encoder, encoded_size
-from flexpredict.evaluation.index_masks import Mask, write_mask
+from flexpredict.evaluation.dense.patches import encoded_size
+from flexpredict.evaluation.index_masks import Mask, overlaid, write_mask
+from flexpredict.features.encoding import patch_grid
 from flexpredict.features.workspace import Workspace
-from flexpredict.files import write_folder_atomically, write_text_atomically
+from flexpredict.files import write_atomically, write_folder_atomically
 from flexpredict.progress import Counting
-from flexpredict.same_settings import read_settings, require_same_settings
 
 _FILM_SIDE = 240  # at most, of the shorter side
 
 
 def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     """Follow the objects of every sequence with features of the last layer; see `evaluate_davis`."""
-    overlay.check_format(asked.overlays)
+    check_format(asked.overlays)
     videos, out = open_videos(str(asked.data), asked.split, asked.year), Path(asked.out)
     encoder = space.encoder.to(space.fabric.device).eval()
     first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
-    check_encoder(encoder, first_size, f"use another height than {min(first_size)}")
-    settings = {
+    patch_grid(encoder, first_size)
+    settings: dict[str, Any] = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint(),
         "layers": 1,
@@ -43,7 +53,12 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
         "split": asked.split,
         "year": asked.year,
     }
-    _record_settings(out, settings)
+    if (out / "masks").exists() and not (out / SETTINGS).is_file():
+        raise UserError(
+            f"{out / 'masks'} exists, but not {out / SETTINGS}, which tells how masks were made. Choose another out."
+        )
+    refuse_other_settings(out, settings)
+    write_settings(out, settings)
 
     folders = {video.name: out / "masks" / video.name for video in videos}
     to_do = [video for video in videos if not _is_done(video, folders[video.name])]
@@ -58,22 +73,7 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     if asked.overlays != "none":
         films = {out / "overlays" / f"{video.name}.{asked.overlays}": video for video in videos}
         _write_films(films, folders, space.console)
-    return score_videos(encoder.what, asked, settings, videos, out / "masks", space.console)
-
-
-def _record_settings(out: Path, settings: dict[str, Any]) -> None:
-    """Masks of different settings are never mixed in one folder."""
-    path = out / "settings.json"
-    if path.is_file():
-        remedy = "Choose another out, or delete that folder."
-        require_same_settings(out, read_settings(path, remedy), settings, remedy)
-        return
-    if (out / "masks").exists():
-        raise UserError(
-            f"{out / 'masks'} exists, but not {path}, which tells how masks were made. Choose another out."
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, json.dumps(settings, indent=2) + "\n")
+    return score_videos(encoder.what, asked, settings, videos, out / "masks", space.console, encoder.unfinished)
 
 
 def _is_done(video: Video, folder: Path) -> bool:
@@ -103,5 +103,42 @@ def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], conso
                 np.array(Image.fromarray(mask).resize((width, height), Image.Resampling.NEAREST))
                 for mask in read_prediction(folders[video.name], video, numbers)
             )
-            overlay.write_film(frames, masks, path)
+            write_film(frames, masks, path)
             counting.add(len(video.frames), video.name)
+
+
+_FRAMES_PER_SECOND = 12
+
+
+def check_format(overlays: str) -> None:
+    """Refuse, before any work, a format that could not be written after it."""
+    if overlays == "mp4" and shutil.which("ffmpeg") is None:
+        raise UserError("overlays=mp4 needs the program ffmpeg, which is not installed. Use overlays=gif.")
+
+
+def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path: Path) -> None:
+    """frames: T of H W 3, masks: T of H W. The name of the path ends with the format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pictures = (overlaid(frame, mask) for frame, mask in zip(frames, masks, strict=True))
+    write = _write_gif if path.suffix == ".gif" else _write_mp4
+    write_atomically(path, partial(write, pictures))
+
+
+def _write_gif(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:
+    first, *others = (Image.fromarray(picture) for picture in pictures)
+    duration = round(1000 / _FRAMES_PER_SECOND)
+    first.save(path, "GIF", save_all=True, append_images=others, duration=duration, loop=0)
+
+
+def _write_mp4(pictures: Iterator[NDArray[np.uint8]], path: Path) -> None:
+    first = next(pictures)
+    height, width = first.shape[:2]
+    source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {_FRAMES_PER_SECOND} -i -"
+    # H.264 that every player takes has half the resolution in color, so sides must be even.
+    target = "-vf crop=trunc(iw/2)*2:trunc(ih/2)*2 -pix_fmt yuv420p -f mp4"
+    command = ["ffmpeg", "-loglevel", "error", "-y", *source.split(), *target.split(), str(path)]
+    film = first.tobytes() + b"".join(picture.tobytes() for picture in pictures)
+    done = subprocess.run(command, input=film, capture_output=True, check=False)
+    if done.returncode:
+        reason = " ".join(done.stderr.decode(errors="replace").split())[-400:]
+        raise UserError(f"ffmpeg could not write {path.name}: {reason} Use overlays=gif.")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flexpredict.evaluation.dense.settings import DenseFeatures, ResultsWithPictures
+from flexpredict.evaluation.dense import DenseFeatures, ResultsWithPictures
 from flexpredict.evaluation.results import Result
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import ranged
@@ -35,16 +35,12 @@ def evaluate_depth(asked: DepthSettings) -> Result:
     held-out training images. What it says is up-sampled to the depth maps, and every pixel of the test images whose
     depth is known counts. Images keep their shape.
     """
-    from flexpredict.evaluation.dense.protocol import launch_one
     from flexpredict.evaluation.depth.evaluation import measure_depth
     from flexpredict.evaluation.depth.maps import open_depth_images
-    from flexpredict.features.workspace import open_workspace
 
-    fabric = launch_one(asked.accelerator, "Depth")
-    known, tested = (
-        open_depth_images(str(asked.train), "train", asked),
-        open_depth_images(str(asked.test), "test", asked),
-    )
-    result, drawn = measure_depth(open_workspace(asked.encoder, fabric, asked), known, tested, asked)
-    asked.save_with(result, drawn, fabric)
+    known = open_depth_images(str(asked.train), "train", asked)
+    tested = open_depth_images(str(asked.test), "test", asked)
+    space = asked.open_workspace("Depth")
+    result, gallery = measure_depth(space, known, tested, asked)
+    asked.save_with(result, gallery, space.fabric)
     return result

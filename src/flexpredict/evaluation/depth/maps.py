@@ -11,7 +11,7 @@ from PIL import Image
 from flexpredict.data.scenes.scenes import SceneBatch
 from flexpredict.data.sources.derived import split_part
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.evaluation.dense.mapped_images import MappedImages, Role, folders_with_maps, scenes_with_maps
+from flexpredict.evaluation.dense.images import MappedImages, Role, folders_with_maps, scenes_with_maps
 from flexpredict.evaluation.depth import DepthSettings
 from flexpredict.named_options import split_options
 

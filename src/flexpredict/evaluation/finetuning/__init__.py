@@ -5,8 +5,7 @@ from pathlib import Path
 
 from flexpredict.data.arguments import ImagesLike
 from flexpredict.encoders.arguments import EncoderChoice
-from flexpredict.evaluation.result_files import ResultTable
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, ResultTable
 from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
 from flexpredict.settings.parameters import takes_fields_of
 
@@ -33,12 +32,12 @@ class FinetuneSettings(EncoderChoice, Finetuning, ResultTable):
 
 
 @takes_fields_of(FinetuneSettings)
-def finetune(asked: FinetuneSettings) -> Result | None:
+def finetune(asked: FinetuneSettings) -> Result:
     """Train all weights of an encoder, and a linear head, on labeled images; test once, at the end.
 
     The defaults are those of MAE's fine-tuning; the paper's Table 5 is fraction=0.01. Nothing is chosen by test
     images. OUT holds config.yaml, metrics.jsonl, checkpoints/, model.safetensors (encoder and head) and result.json.
-    If a signal interrupts the training, everything is saved, nothing is returned, and `resume` goes on.
+    If a signal interrupts the training, everything is saved before KeyboardInterrupt is raised, and `resume` goes on.
     """
     from flexpredict.evaluation.finetuning.run import run_finetuning
     from flexpredict.features.workspace import open_workspace
@@ -57,6 +56,5 @@ def finetune(asked: FinetuneSettings) -> Result | None:
     space = open_workspace(asked.encoder, fabric, asked)
     sources = space.open_source(asked.train), space.open_source(asked.test)
     result = run_finetuning(space, *sources, folder, asked, resume=asked.resume, overwrite=asked.overwrite)
-    if result is not None:
-        asked.save([result], space.fabric)
+    asked.save(result, space.fabric)
     return result

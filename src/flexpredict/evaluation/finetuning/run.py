@@ -3,23 +3,32 @@
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Column, Table
-
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import identity
-from flexpredict.evaluation.finetuning.classification import Classified, classify
-from flexpredict.evaluation.finetuning.classifier import Classifier, layered_groups, save_classifier
+from flexpredict.evaluation.finetuning.classifier import (
+    Classified,
+    Classifier,
+    classify,
+    layered_groups,
+    save_classifier,
+)
 from flexpredict.evaluation.finetuning.loop import train as run_loop
 from flexpredict.evaluation.finetuning.plan import FinetunePlan, make_plan
-from flexpredict.evaluation.labeled_images import LabeledImages, choose, hold_out, numbered_alike, with_labels
-from flexpredict.evaluation.result_files import write_result
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.labeled_images import (
+    LabeledImages,
+    choose,
+    hold_out,
+    numbered_alike,
+    warn_of_overlap,
+    with_labels,
+)
+from flexpredict.evaluation.results import Result, encoder_facts, write_result
 from flexpredict.features.workspace import Workspace
+from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
-from flexpredict.showing import say
-from flexpredict.training.engine import on_first_rank
+from flexpredict.showing import facts_table
+from flexpredict.training.engine import holding, on_first_rank
 from flexpredict.training.progress import TrainingProgress
 
 
@@ -32,20 +41,17 @@ def run_finetuning(
     *,
     resume: bool = False,
     overwrite: bool = False,
-) -> Result | None:
-    """Train the encoder of `space`, in place, and a linear head on `train`; measure on `test`.
-
-    Returns None if a signal interrupted the training: everything is saved then, and `resume` goes on.
-    """
+) -> Result:
+    """Train the encoder of `space`, in place, and a linear head on `train`; measure on `test`."""
     encoder, fabric, console = space.encoder, space.fabric, space.console
     labeled = with_labels(train, "training")
     test_images = numbered_alike(with_labels(test, "test"), labeled)
     chosen = choose(labeled, settings.image_list, settings.fraction, settings.seed)
     train_images, held_out = hold_out(chosen, settings.held_out, settings.seed)
+    overlap = warn_of_overlap(train_images.source, test_images.source, fabric, console)
     plan = make_plan(settings, encoder, len(train_images), fabric.device, fabric.world_size)
     facts = {
-        "encoder": encoder.name,
-        "fingerprint": encoder.fingerprint(),
+        **encoder_facts(encoder),
         "train": train.name,
         "test": test.name,
         "train_images": len(train_images),
@@ -58,18 +64,16 @@ def run_finetuning(
     model = Classifier(encoder, labeled.classes, plan.pooling, plan.image_size, plan.drop_path, settings.seed)
     model.to(fabric.device).eval()
     groups = layered_groups(model, encoder.depth, settings.layer_decay, encoder.what)
-    on_first_rank(fabric, lambda: _prepare(folder, {**facts, **plan.describe()}, resume, overwrite))
-    _announce(space, plan, model, train_images, held_out, test_images, folder, resume)
-
-    with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
-        steps = run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
-    if steps < plan.steps:
-        say(console, f"Stopped at step {steps} of {plan.steps}; everything is saved. Resume the run to go on.")
-        return None
+    claim = Claim(folder, resume=resume, overwrite=overwrite)
+    with holding(fabric, claim):
+        on_first_rank(fabric, lambda: _prepare(claim, {**facts, **plan.describe()}, resume))
+        _announce(space, plan, model, train_images, held_out, test_images, folder, resume)
+        with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
+            run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
 
     share = plan.batch_size // fabric.world_size
     classified = classify(fabric, model, test_images, plan.image_size, share, plan.workers, console)
-    result = _result(plan, space, test, facts, classified)
+    result = _result(plan, space, facts, overlap, classified)
     if fabric.is_global_zero:
         save_classifier(folder.path / "model.safetensors", model)
         write_result(result, folder.path / "result.json")
@@ -77,13 +81,14 @@ def run_finetuning(
     return result
 
 
-def _prepare(folder: RunFolder, config: dict[str, Any], resume: bool, overwrite: bool) -> None:
+def _prepare(claim: Claim, config: dict[str, Any], resume: bool) -> None:
+    folder = claim.folder
     if resume:
         folder.refuse_changes(config, FREE_ON_RESUME)
     else:
-        folder.create(overwrite)
+        claim.begin()
         folder.save_config(config)
-    folder.save_environment()
+    folder.record_start()
 
 
 def _announce(
@@ -110,14 +115,11 @@ def _announce(
         "layer decay": f"{plan.layer_decay:g}",
         "folder": f"{folder.path}{' (resumed)' if resume else ''}",
     }
-    table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/bold]", escape(value))
-    space.console.print(table, highlight=False)
+    space.console.print(facts_table(rows), highlight=False)
 
 
 def _result(
-    plan: FinetunePlan, space: Workspace, test: ImageSource, facts: dict[str, Any], classified: Classified
+    plan: FinetunePlan, space: Workspace, facts: dict[str, Any], overlap: str, classified: Classified
 ) -> Result:
     task = "fine-tuning"
     if plan.image_list is not None:
@@ -125,24 +127,24 @@ def _result(
     if plan.fraction < 1:
         task += f" on {100 * plan.fraction:g} % of the labels"
     size = f"{plan.image_size[0]}x{plan.image_size[1]}"
-    unreadable = classified.unreadable
     return Result(
         task=task,
         encoder=space.encoder.what,
-        data=test.name,
+        data=facts["test"],
         numbers=classified.numbers(),
         protocol={
             **facts,
             **plan.describe(),
+            "train": {"data": facts["train"], "images": facts["train_images"]},
+            "test": {
+                "data": facts["test"],
+                "images": facts["test_images"] - len(classified.unreadable),
+                "unreadable": len(classified.unreadable),
+            },
+            "overlap": overlap,
             "steps": plan.steps,
             "settings": f"{size}, {plan.epochs:g} epochs of {plan.batch_size} at {plan.lr:.2g}",
         },
-        details={"accuracy of classes": classified.of_classes(), "unreadable": unreadable},
+        details={"accuracy of classes": classified.of_classes(), "unreadable": classified.unreadable},
         title=f"Accuracy of {task} on {facts['test_images']:,} test images (%)",
-        warnings=[
-            f"{len(unreadable)} of {facts['test_images']} test images could not be read and are not counted; for "
-            f"example {unreadable[0]}."
-        ]
-        if unreadable
-        else [],
     )

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from flexpredict.data.arguments import ImagesLike
-from flexpredict.evaluation.result_files import ResultPlaces
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.results import Result, ResultPlaces
 from flexpredict.features.arguments import FrozenFeatures
 from flexpredict.settings.parameters import takes_fields_of
 
@@ -38,11 +37,9 @@ def evaluate_location(asked: LocationSettings) -> Result:
     labels there are no accuracies.
     """
     from flexpredict.evaluation.location.evaluation import measure_location
-    from flexpredict.features.workspace import open_workspace
-    from flexpredict.training.engine import launch_fabric
 
-    space = open_workspace(asked.encoder, launch_fabric(asked.accelerator, asked.devices), asked)
+    space = asked.open_workspace()
     sources = space.open_source(asked.data), None if asked.test is None else space.open_source(asked.test)
     result = measure_location(space, *sources, asked, shifts=asked.shifts, images=asked.images, seed=asked.seed)
-    asked.save([result], space.fabric)
+    asked.save(result, space.fabric)
     return result

@@ -12,12 +12,19 @@ from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
+from flexpredict.evaluation.labeled_images import numbered_alike, warn_of_overlap, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
-from flexpredict.evaluation.location.place import Patches, PlaceTold, fit_places, measure_places
-from flexpredict.evaluation.location.shifts import Robustness, plan_shifts, robustness
-from flexpredict.evaluation.probing import fitting_device, unreadable_warning
-from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.location.place import (
+    Patches,
+    PlaceTold,
+    Robustness,
+    fit_places,
+    measure_places,
+    plan_shifts,
+    robustness,
+)
+from flexpredict.evaluation.probing import fitting_device
+from flexpredict.evaluation.results import Result, encoder_facts
 from flexpredict.features.encoding import feature_shape
 from flexpredict.features.extraction import Features, cached_features
 from flexpredict.features.workspace import Workspace
@@ -82,6 +89,7 @@ def measure_location(
     planned = plan_shifts(grid, encoder.patch_size, shifts)
     train, test = _train_and_test(data, test, images, seed)
     labels = _labels(train, test)
+    overlap = warn_of_overlap(train, test, fabric, console)
 
     known, asked = (Patches(encoder, source, how, fabric.device, console) for source in (train, test))
     readout, choice = fit_places(known, grid)
@@ -93,11 +101,12 @@ def measure_location(
     probe = _probe(pooled(train), labels[0], seed, fitting_device(fabric)) if labels else None
     moved = robustness(test, planned, pooled, probe.predict if probe else None, labels[1] if labels else None)
     protocol: dict[str, Any] = {
-        "encoder": encoder.name,
+        **encoder_facts(encoder),
         **how.describe(encoder),
         "settings": ", ".join(filter(None, (how.settings(encoder), f"{images} images" if images else ""))),
-        "train": _counted(known),
-        "test": _counted(asked),
+        "train": known.counts(),
+        "test": asked.counts(),
+        "overlap": overlap,
         "grid": f"{grid[0]}x{grid[1]}",
         "location_share": "of the test images, corrected for finite samples",
         "read_out": "ridge regression on standardized features of single patches; penalty chosen on held-out "
@@ -108,17 +117,8 @@ def measure_location(
         "seed": seed,
     }
     details = {"place": {**asdict(place), **choice}, "shifts": asdict(moved)}
-    warnings = [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
-    return LocationResult(
-        "location",
-        encoder.what,
-        test.name,
-        _numbers(place, moved),
-        protocol,
-        details,
-        title="What patches tell of their place",
-        warnings=warnings,
-    )
+    numbers, title = _numbers(place, moved), "What patches tell of their place"
+    return LocationResult("location", encoder.what, test.name, numbers, protocol, details, title)
 
 
 def _grid(encoder: ImageEncoder, how: Extraction) -> Grid:
@@ -181,14 +181,6 @@ def _labels(train: ImageSource, test: ImageSource) -> tuple[Tensor, Tensor] | No
 def _probe(features: Features, labels: Tensor, seed: int, device: torch.device) -> FittedProbe:
     found = labels[features.indices]
     return fit_probe(features.vectors[found >= 0].to(device), found[found >= 0].to(device), seed=seed)
-
-
-def _counted(patches: Patches) -> dict[str, Any]:
-    return {
-        "data": patches.source.name,
-        "images": len(patches.source) - patches.unreadable,
-        "unreadable": patches.unreadable,
-    }
 
 
 def _numbers(place: PlaceTold, found: Robustness) -> dict[str, float]:

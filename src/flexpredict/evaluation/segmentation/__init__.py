@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flexpredict.errors import UserError
-from flexpredict.evaluation.dense.settings import DenseFeatures, ResultsWithPictures
+from flexpredict.evaluation.dense import DenseFeatures, ResultsWithPictures
 from flexpredict.evaluation.results import Result
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import ranged
@@ -49,12 +49,9 @@ def evaluate_segmentation(asked: SegmentationSettings) -> Result:
     it. Their scores are up-sampled to the masks, and every labeled pixel of the test images counts. Regularization is
     chosen on held-out training images. Images keep their shape.
     """
-    from flexpredict.evaluation.dense.protocol import launch_one
     from flexpredict.evaluation.segmentation.evaluation import measure_segmentation
     from flexpredict.evaluation.segmentation.layouts import open_masked_images
-    from flexpredict.features.workspace import open_workspace
 
-    fabric = launch_one(asked.accelerator, "Segmentation")
     known, labels = open_masked_images(str(asked.train), "train")
     tested, others = open_masked_images(str(asked.test), "test")
     labels, others = (some.changed(asked.classes, asked.void) for some in (labels, others))
@@ -62,7 +59,7 @@ def evaluate_segmentation(asked: SegmentationSettings) -> Result:
         raise UserError(
             f"The masks of {known.name} and {tested.name} number their classes differently. Name data of one kind."
         )
-    space = open_workspace(asked.encoder, fabric, asked)
-    result, drawn = measure_segmentation(space, known, tested, labels, asked)
-    asked.save_with(result, drawn, fabric)
+    space = asked.open_workspace("Segmentation")
+    result, gallery = measure_segmentation(space, known, tested, labels, asked)
+    asked.save_with(result, gallery, space.fabric)
     return result

@@ -1,64 +1,97 @@
 """Segmentation: heads fitted on patches of training images, measured on every labeled pixel of test images."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from rich.table import Table
+from torch import Tensor
 
-from flexpredict.data.sources.image_source import evenly_spaced
-from flexpredict.evaluation.dense.encoded_sizes import EncodedSize, check_encoder
-from flexpredict.evaluation.dense.patch_maps import PatchesWithMaps
-from flexpredict.evaluation.dense.protocol import describe_features, require_enough
-from flexpredict.evaluation.probing import fitting_device, unreadable_warning
+from flexpredict.evaluation.dense.images import Gallery
+from flexpredict.evaluation.dense.patches import check_dense, dense_protocol, open_patches
+from flexpredict.evaluation.index_masks import VOID, Mask, overlaid
+from flexpredict.evaluation.labeled_images import warn_of_overlap
+from flexpredict.evaluation.probing import fitting_device
+from flexpredict.evaluation.results import Result
 from flexpredict.evaluation.segmentation import SegmentationSettings
-from flexpredict.evaluation.segmentation.heads import Heads, fit_heads
-from flexpredict.evaluation.segmentation.labels import Classes, MaskLabels
-from flexpredict.evaluation.segmentation.layouts import MaskedImages
-from flexpredict.evaluation.segmentation.patch_labels import sample_patches
-from flexpredict.evaluation.segmentation.pictures import draw_classes
-from flexpredict.evaluation.segmentation.scores import Confusion, winners
-from flexpredict.evaluation.segmentation.survey import settle_classes, survey_masks, survey_warnings
-from flexpredict.evaluation.segmentation.tables import SegmentationResult
+from flexpredict.evaluation.segmentation.heads import fit_heads, sample_patches
+from flexpredict.evaluation.segmentation.labels import (
+    BACKGROUND,
+    Classes,
+    MaskedImages,
+    MaskLabels,
+    settle_classes,
+    survey_masks,
+    survey_warnings,
+)
 from flexpredict.features.workspace import Workspace
+from flexpredict.showing import numbers_table
+from flexpredict.sizes import Size
+
+_AT_ONCE = 1 << 24  # scores of pixels in memory
+_MOST_LINES = 30
+
+
+class SegmentationResult(Result):
+    """Shown as one line for each class, the largest first, and the means over all."""
+
+    def table(self) -> Table:
+        classes = self.details["classes"]
+        heads = list(next(iter(classes.values()))["IoU"])
+        largest = sorted(classes, key=lambda name: -classes[name]["pixels"])[:_MOST_LINES]
+        rows = {
+            name: {"pixels": f"{100 * classes[name]['pixels']:.1f}"}
+            | {head: "–" if iou is None else f"{100 * iou:.1f}" for head, iou in classes[name]["IoU"].items()}
+            for name in classes
+            if name in largest
+        }
+        if len(largest) < len(classes):
+            rows[f"({len(classes) - len(largest)} smaller classes)"] = {"pixels": "", **dict.fromkeys(heads, "")}
+        for what in ("mIoU", "pixel accuracy"):
+            rows[what] = {"pixels": ""} | {head: f"{self.numbers[f'{head} {what}']:.1f}" for head in heads}
+        return numbers_table(rows)
 
 
 def measure_segmentation(
-    space: Workspace,
-    train: MaskedImages,
-    test: MaskedImages,
-    labels: MaskLabels,
-    asked: SegmentationSettings,
-) -> tuple[SegmentationResult, dict[str, NDArray[np.uint8]]]:
-    """mIoU, IoU of each class and pixel accuracy; and pictures of some test images, by name.
+    space: Workspace, train: MaskedImages, test: MaskedImages, labels: MaskLabels, asked: SegmentationSettings
+) -> tuple[SegmentationResult, Gallery]:
+    """mIoU, IoU of each class and pixel accuracy; and pictures of some test images.
 
     Everything that could fail later is refused first: all masks are read once before the encoder is.
     """
-    encoder, console = space.encoder, space.console
-    require_enough(train)
-    encoder.check_layers(asked.layers)
-    size = EncodedSize(asked.image_size, encoder)
-    surveys = survey_masks(train, "train", console), survey_masks(test, "test", console)
+    size = check_dense(space.encoder, asked, train)
+    surveys = survey_masks(train, "train", space.console), survey_masks(test, "test", space.console)
     classes = settle_classes(*surveys, labels)
-    warnings = survey_warnings(*surveys, classes, size, encoder)
-    encoder = encoder.to(space.fabric.device).eval()
-    check_encoder(encoder, size.of(surveys[0].sizes[0]), "use another image_size")
-
-    known, tested = (
-        PatchesWithMaps(images, encoder, size, asked.extraction(), space.fabric.device, console)
-        for images in (train, test)
-    )
+    warnings = survey_warnings(*surveys, classes, size, space.encoder)
+    overlap = warn_of_overlap(train.source, test.source, space.fabric, space.console)
+    known, tested = open_patches(space, asked, size, train, test)
     patches = sample_patches(known, classes, len(train), asked.patches, asked.seed, fitting_device(space.fabric))
     heads = fit_heads(patches, classes, asked)
-    confusions, drawn = _measure(tested, heads, classes, 0 if asked.out is None else asked.pictures)
+
+    confusions = {name: Confusion(len(classes)) for name in heads.by_name}
+    gallery = Gallery(test, 0 if asked.out is None else asked.pictures, overlaid)  # 0 is not tinted
+    tinted_from = int(classes.names[0] == BACKGROUND)  # background is left as it is
+    for batch in tested:
+        flat = batch.features.flatten(0, 2)
+        scores = {name: head(flat).unflatten(0, batch.features.shape[:-1]) for name, head in heads.by_name.items()}
+        for row, (index, _, mask) in enumerate(batch.rows()):
+            truth = classes.of_mask(mask)
+            predicted = {name: winners(some[row], (mask.shape[0], mask.shape[1])) for name, some in scores.items()}
+            for name, confusion in confusions.items():
+                confusion.add(truth, predicted[name])
+            shown = (np.where(truth == VOID, 0, one + 1 - tinted_from) for one in (truth, predicted["linear"]))
+            gallery.add(index, *(one.astype(np.uint8) for one in shown))
 
     unusual = {
         f"{asked.patches} patches": asked.patches != SegmentationSettings.patches,
         f"l2 {asked.l2}": asked.l2 is not None,
+        f"seed {asked.seed}": asked.seed != SegmentationSettings.seed,
     }
     protocol: dict[str, Any] = {
-        **describe_features(encoder, asked, size, unusual),
-        "train": known.counts(),
-        "test": tested.counts(),
+        **dense_protocol(known, tested, unusual, overlap),
         "classes": len(classes),
         "patches": len(patches.labels),
         "target_of_a_patch": "the class of most of its labeled pixels",
@@ -68,48 +101,20 @@ def measure_segmentation(
         "measured_on": "all labeled pixels of the test images; scores of patches are up-sampled bilinearly",
         "seed": asked.seed,
     }
-    warnings += [*unreadable_warning(protocol["train"]), *unreadable_warning(protocol["test"])]
-    numbers = {
-        f"{name} {what}": 100 * value
-        for name, confusion in confusions.items()
-        for what, value in (("mIoU", confusion.mean_iou()), ("pixel accuracy", confusion.accuracy()))
-    }
+    numbers = {}
+    for name, confusion in confusions.items():
+        numbers[f"{name} mIoU"] = 100 * confusion.mean_iou()
+        numbers[f"{name} pixel accuracy"] = 100 * confusion.accuracy()
     candidates = [{"l2": l2, "accuracy": accuracy} for l2, accuracy in heads.probe.candidates.items()]
     details = {"classes": _by_class(confusions, classes), "candidates": candidates}
-    return SegmentationResult(
-        "segmentation",
-        encoder.what,
-        test.name,
-        numbers,
-        protocol,
-        details,
-        title="IoU of all labeled test pixels, frozen encoder (%)",
-        warnings=warnings,
-    ), drawn
+    title = "IoU of all labeled test pixels, frozen encoder (%)"
+    result = SegmentationResult(
+        "segmentation", space.encoder.what, test.name, numbers, protocol, details, title, warnings=warnings
+    )
+    return result, gallery
 
 
-def _measure(
-    tested: PatchesWithMaps[np.uint8], heads: Heads, classes: Classes, pictures: int
-) -> tuple[dict[str, Confusion], dict[str, NDArray[np.uint8]]]:
-    confusions = {name: Confusion(len(classes)) for name in heads.by_name}
-    shown = set(evenly_spaced(len(tested.images), pictures)) if pictures else set()
-    drawn = {}
-    for batch in tested:
-        shape = batch.features.shape[:-1]
-        flat = batch.features.flatten(0, 2)
-        scores = {name: head(flat).unflatten(0, shape) for name, head in heads.by_name.items()}
-        for row, (mask, index) in enumerate(zip(batch.maps, batch.indices, strict=True)):
-            truth = classes.of_mask(mask)
-            predicted = {name: winners(some[row], (mask.shape[0], mask.shape[1])) for name, some in scores.items()}
-            for name, confusion in confusions.items():
-                confusion.add(truth, predicted[name])
-            if index in shown:
-                image = tested.images.source.encoded(index), tested.images.source.describe(index)
-                drawn[image[1]] = draw_classes(*image, truth, predicted["linear"], classes)
-    return confusions, drawn
-
-
-def _by_class(confusions: dict[str, Confusion], classes: Classes) -> dict[str, Any]:
+def _by_class(confusions: "dict[str, Confusion]", classes: Classes) -> dict[str, Any]:
     """For each class its share of the test pixels, and its IoU by each head (None if neither there nor predicted)."""
     shares = next(iter(confusions.values())).shares()
     ious = {name: confusion.iou() for name, confusion in confusions.items()}
@@ -120,3 +125,55 @@ def _by_class(confusions: dict[str, Confusion], classes: Classes) -> dict[str, A
         }
         for number, name in enumerate(classes.names)
     }
+
+
+@dataclass(eq=False)
+class Confusion:
+    """How many pixels of each class were taken for each class."""
+
+    classes: int
+    counts: NDArray[np.int64] = field(init=False)  # C C: true class, predicted class
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros((self.classes, self.classes), np.int64)
+
+    def add(self, truth: Mask, predicted: Mask) -> None:
+        """H W each; pixels whose truth is VOID are ignored."""
+        labeled = truth != VOID
+        pairs = truth[labeled].astype(np.int64) * self.classes + predicted[labeled]
+        self.counts += np.bincount(pairs, minlength=self.classes**2).reshape(self.counts.shape)
+
+    def iou(self) -> NDArray[np.float64]:
+        """Of each class; NaN for a class that is neither there nor predicted."""
+        right = self.counts.diagonal()
+        union = self.counts.sum(axis=0) + self.counts.sum(axis=1) - right
+        return np.where(union > 0, right / np.maximum(union, 1), np.nan)
+
+    def mean_iou(self) -> float:
+        """Over the classes that are there or predicted."""
+        return float(np.nanmean(self.iou()))
+
+    def accuracy(self) -> float:
+        """The share of pixels that are right."""
+        return float(self.counts.trace() / self.counts.sum())
+
+    def shares(self) -> NDArray[np.float64]:
+        """Of all pixels, those of each class."""
+        shares: NDArray[np.float64] = self.counts.sum(axis=1) / self.counts.sum()
+        return shares
+
+
+def winners(scores: Tensor, size: Size) -> Mask:
+    """The class with the highest score at each pixel, bilinear between the patches. scores: h w C -> H W."""
+    best = torch.full(size, -torch.inf, device=scores.device)
+    classes = torch.zeros(size, dtype=torch.uint8, device=scores.device)
+    at_once = max(1, _AT_ONCE // (size[0] * size[1]))
+    for first in range(0, scores.shape[2], at_once):
+        some = scores[:, :, first : first + at_once].permute(2, 0, 1)[None].float()
+        fine = F.interpolate(some, size=size, mode="bilinear", align_corners=False)[0]
+        # Pass by pass: argmax along the first axis takes many times as long.
+        for number, plane in enumerate(fine, first):
+            classes.masked_fill_(plane > best, number)
+            best = torch.maximum(best, plane)
+    found: Mask = classes.cpu().numpy()
+    return found

@@ -3,14 +3,11 @@
 import csv
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
-
-import numpy as np
 
 from flexpredict.data.scenes.scenes import CLASSES, SceneBatch
 from flexpredict.data.sources.derived import split_part
 from flexpredict.errors import UserError, did_you_mean
-from flexpredict.evaluation.dense.mapped_images import (
+from flexpredict.evaluation.dense.images import (
     MappedImages,
     Role,
     folders_with_maps,
@@ -19,12 +16,9 @@ from flexpredict.evaluation.dense.mapped_images import (
     scenes_with_maps,
 )
 from flexpredict.evaluation.index_masks import read_mask
-from flexpredict.evaluation.segmentation.labels import MaskLabels
+from flexpredict.evaluation.segmentation.labels import BACKGROUND, MaskedImages, MaskLabels
 from flexpredict.named_options import split_options
 
-MaskedImages: TypeAlias = MappedImages[np.uint8]
-
-BACKGROUND = "background"
 _WHAT = "mask"
 _VOC = (
     *(BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),

@@ -44,11 +44,18 @@ function unpacked(model) {
   return model.arrays;
 }
 
+// The patch of another grid that covers the middle of this one.
+function samePlace(patch, [rows, columns], [otherRows, otherColumns]) {
+  const row = Math.floor((Math.floor(patch / columns) + 0.5) / rows * otherRows);
+  const column = Math.floor((patch % columns + 0.5) / columns * otherColumns);
+  return row * otherColumns + column;
+}
+
 // All maps of one model at the chosen patch of the chosen image.
 function mapsOf(model) {
   const { layers, predictions, positions } = unpacked(model);
   const patches = model.grid[0] * model.grid[1], images = explorer.sets[model.set].images.length;
-  const patch = Math.min(explorer.patch, patches - 1), image = Math.min(explorer.image, images - 1);
+  const patch = samePlace(explorer.patch, lead().grid, model.grid), image = Math.min(explorer.image, images - 1);
   const layer = Math.min(explorer.layer, layers.length - 1);
   const own = row(layers[layer], image * patches + patch);
   const maps = { patch, own: cosines(own, layers[layer], image * patches, patches) };
@@ -72,7 +79,6 @@ function mapsOf(model) {
 
 function explore() {
   const model = lead(), mask = model.masks[explorer.mask], set = explorer.sets[model.set];
-  explorer.patch = Math.min(explorer.patch, model.grid[0] * model.grid[1] - 1);
   drawScene(document.getElementById("scene"), set.pictures[explorer.image % set.pictures.length], model.grid, mask, explorer.patch);
   explorer.maps = {};
   explorer.models.forEach((each, i) => {

@@ -1,7 +1,7 @@
 """`flexpredict ablate`: plan the runs of a study, carry them out, measure them, and write tables and figures."""
 
-import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from contextlib import closing
 
 import torch
 from rich.console import Console
@@ -9,12 +9,12 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
+from flexpredict.showing import say
 from flexpredict.studies.ablations.concluding import conclude
 from flexpredict.studies.ablations.costs import find_costs, in_words
-from flexpredict.studies.ablations.planning import Ablation, Agenda, Work, make_agenda
+from flexpredict.studies.ablations.planning import Ablation, Agenda, make_agenda
 from flexpredict.studies.ablations.processes import Task, carry_out, usual_jobs
-from flexpredict.studies.ablations.runs import flat, hardware
-from flexpredict.training.plan import plain_values
+from flexpredict.studies.ablations.runs import StudyRun, flat, hardware, task_of
 from flexpredict.training.signals import Stop, stop_on_signal
 
 
@@ -24,22 +24,55 @@ def ablate(asked: Ablation, console: Console | None = None) -> bool:
     if torch.distributed.is_torchelastic_launched():
         raise UserError("Start ablate without torchrun; each of its runs starts the processes for its `devices`.")
     agenda = make_agenda(asked, console)
-    pending = [work for work in agenda.work.values() if not work.done]
+    pending = [run for run in agenda.work.values() if not run.done]
     _show_plan(console, agenda)
     at_a_time = min(asked.jobs or usual_jobs(hardware(asked.base)[0]), max(1, len(pending)))
+    tasks = [task_of([run], asked.folder / "logs", asked.nice) for run in pending]
     with stop_on_signal() as stop:
-        if pending and not _estimate(console, asked, agenda, pending, at_a_time, stop):
-            console.print("Stopped; nothing was started.", highlight=False)
+        if pending and not _estimate(console, pending, tasks[0], at_a_time, stop):
+            say(console, "Stopped; nothing was started.")
             return False
         if asked.dry_run:
-            console.print("A dry run: nothing was started.", highlight=False)
+            say(console, "A dry run: nothing was started.")
             return False
-        if pending and not _run_all(console, asked, agenda, pending, at_a_time, stop):
-            console.print("Stopped; what is done is kept. The same command goes on.", highlight=False)
+        if pending:
+            say(console, f"Logs of the runs: {asked.folder / 'logs'}")
+        if not carry_out_runs(console, pending, tasks, at_a_time, stop):
+            say(console, "Stopped; what is done is kept. The same command goes on.")
             return False
     for study in agenda.studies:
         conclude(console, asked, agenda, study)
     return True
+
+
+def carry_out_runs(
+    console: Console, runs: Sequence[StudyRun], tasks: Sequence[Task], at_a_time: int, stop: Stop
+) -> bool:
+    """Carry out the tasks of these runs, showing how far they are; whether all are done, or someone stopped it."""
+    by_folder = {str(run.folder): run for run in runs}
+    reached = {folder: run.steps - run.steps_left for folder, run in by_folder.items()}
+    ended = 0
+    with Counting(console, "runs", "steps", sum(run.steps for run in runs), sum(reached.values())) as counting:
+
+        def look(going: Sequence[Task]) -> None:
+            begun = [by_folder[one.folder] for task in going for one in task.runs]
+            reached.update({str(run.folder): run.logged_step() for run in begun if run.steps})
+            measuring = [run.name for run in begun if run.steps and reached[str(run.folder)] == run.steps]
+            note = f"measuring {', '.join(measuring)}" if measuring else "training"
+            counting.add(max(0, sum(reached.values()) - counting.done), note)
+
+        # Closed even if an interruption is raised here, and not where it waits: then all processes end.
+        with closing(carry_out(tasks, at_a_time, stop, look)) as carried_out:
+            for task, finished in carried_out:
+                if not finished:
+                    return False
+                ended += 1
+                for run in (by_folder[one.folder] for one in task.runs):
+                    reached[str(run.folder)] = run.steps
+                    say(console, f"done: {run.name}")
+                    for warning in run.warnings():
+                        say(console, f"Warning: {run.name}: {warning}")
+    return ended == len(tasks)
 
 
 def _console() -> Console:
@@ -52,50 +85,16 @@ def _show_plan(console: Console, agenda: Agenda) -> None:
     for heading in ("study", "arm", "what it sets", "runs", "done"):
         shown.add_column(heading, justify="right" if heading in ("runs", "done") else "left", overflow="fold")
     for study in agenda.studies:
-        for arm in study.arms:
-            work = agenda.of(study, arm.name)
+        for arm, runs in zip(study.arms, agenda.of(study).values(), strict=True):
             settings = ", ".join(f"{key} {value}" for key, value in flat(arm.fields))
-            done = sum(one.done for one in work)
-            shown.add_row(study.name, arm.name, settings, str(len(work)), str(done))
+            shown.add_row(study.name, arm.name, settings, str(len(runs)), str(sum(run.done for run in runs)))
     console.print(shown)
 
 
-def _estimate(
-    console: Console, asked: Ablation, agenda: Agenda, pending: list[Work], at_a_time: int, stop: Stop
-) -> bool:
+def _estimate(console: Console, pending: list[StudyRun], task: Task, at_a_time: int, stop: Stop) -> bool:
     with console.status("Trying out a few steps …"):
-        runs = [work.run for work in pending]
-        costs = find_costs(runs, _task(asked, agenda, pending[0]), stop)
+        costs = find_costs(pending, task, stop)
     if costs is None:
         return False
-    words = in_words(runs, costs, at_a_time)
-    console.print(f"{len(pending)} of {len(agenda.work)} runs to do: {words}", highlight=False)
+    say(console, f"{len(pending)} runs to do: {in_words(pending, costs, at_a_time)}")
     return True
-
-
-def _run_all(
-    console: Console, asked: Ablation, agenda: Agenda, pending: list[Work], at_a_time: int, stop: Stop
-) -> bool:
-    console.print(f"Logs of the runs: {asked.folder / 'logs'}", highlight=False, markup=False)
-    tasks = [_task(asked, agenda, work) for work in pending]
-    with Counting(console, "runs", "runs", len(pending)) as counting:
-        for task, finished in carry_out(tasks, at_a_time, stop):
-            if not finished:
-                return False
-            counting.add(1)
-            console.print(f"done: {task.runs[0][0]}", highlight=False, markup=False)
-    return not stop.requested or counting.done == len(pending)
-
-
-def _task(asked: Ablation, agenda: Agenda, work: Work) -> Task:
-    run = work.run
-    assert run.recipe.data is not None
-    values: dict[str, Any] = plain_values(dataclasses.asdict(run.recipe))
-    return Task(
-        log=asked.folder / "logs" / f"{run.name}.log",
-        runs=((str(run.folder), values),),
-        data=run.recipe.data,
-        test=None if work.how is None else run.test or agenda.test_data,
-        measuring={} if work.how is None else dataclasses.asdict(work.how),
-        nice=asked.nice,
-    )

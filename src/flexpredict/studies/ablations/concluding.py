@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import re
-import shlex
-import sys
-from datetime import datetime, timezone
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +11,25 @@ from rich.table import Table
 
 from flexpredict.files import write_text_atomically
 from flexpredict.runs.run_folder import RunFolder
-from flexpredict.studies.ablations import figures
+from flexpredict.studies import figures
+from flexpredict.studies.ablations.chapters import as_markdown, write_block, write_chapter
+from flexpredict.studies.ablations.claims import BLOCK, claims_table
 from flexpredict.studies.ablations.measuring import norms
-from flexpredict.studies.ablations.planning import Ablation, Agenda, Work
+from flexpredict.studies.ablations.planning import Ablation, Agenda
+from flexpredict.studies.ablations.runs import StudyRun
 from flexpredict.studies.ablations.study import Study
-from flexpredict.studies.ablations.summary import Row, as_csv, as_markdown, seeds_as_csv, summarize, tables
+from flexpredict.studies.ablations.summary import Row, as_csv, seeds_as_csv, summarize, tables
 from flexpredict.training.plan import plain_values
 
-_FINDING = "## Finding"
-_UNWRITTEN = "To be written."
-_INDEX = re.compile(r"(<!-- chapters -->\n).*?(<!-- end of chapters -->)", re.DOTALL)
+_FILES = (
+    "[table.csv](table.csv) has the numbers of the tables, [seeds.csv](seeds.csv) those of each seed, and\n"
+    "[results.json](results.json) the recipe."
+)
 
 
 def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) -> None:
     """Print and write the results of a study, all of whose runs are done."""
-    found = {arm.name: [_numbers(study, work) for work in agenda.of(study, arm.name)] for arm in study.arms}
+    found = {arm: [_numbers(study, run) for run in runs] for arm, runs in agenda.of(study).items()}
     rows, notes = summarize(study, found), _notes(agenda, study)
     shown = tables(study, rows)
     console.print(f"{study.name}: {study.title}", highlight=False)
@@ -41,15 +42,21 @@ def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) ->
     written = [str(folder)]
     if asked.chapter is not None:
         chapter = Path(asked.chapter, *([study.name] if len(agenda.studies) > 1 else []))
-        _write(chapter, study, rows, agenda, asked)
-        environment = RunFolder(agenda.of(study, study.arms[0].name)[0].run.folder).environment
-        write_chapter(chapter, study.title, markdown, notes, json.loads(environment.read_text(encoding="utf-8")))
+        chapter.mkdir(parents=True, exist_ok=True)
+        for name in ("table.csv", "seeds.csv", "results.json", "figure.png"):
+            shutil.copyfile(folder / name, chapter / name)
+        environment = RunFolder(next(iter(agenda.of(study).values()))[0].folder).environment
+        body = f"{markdown}\n![{study.title}](figure.png)\n\n{_FILES}"
+        facts = json.loads(environment.read_text(encoding="utf-8"))
+        write_chapter(chapter, study.title, body, facts, notes=notes)
+        index = chapter.parent / "README.md"
+        write_block(index, BLOCK, claims_table(chapter.parent, index))
         written.append(str(chapter))
     console.print(f"{notes}\nWritten: {', '.join(written)}", highlight=False, markup=False)
 
 
-def _numbers(study: Study, work: Work) -> dict[str, float]:
-    numbers = work.numbers() if study.probes else norms(work.run.folder)
+def _numbers(study: Study, run: StudyRun) -> dict[str, float]:
+    numbers = run.numbers() if study.probes else norms(run.folder)
     assert numbers is not None, "every run is measured before"
     return numbers
 
@@ -72,7 +79,7 @@ def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: A
         "study": study.name,
         "seeds": seeds,
         "train": agenda.train.name,
-        agenda.role: agenda.test_data,
+        agenda.role: None if agenda.test is None else agenda.test.data,
         "measuring": dataclasses.asdict(asked.measuring),
         "base": plain_values(dataclasses.asdict(asked.base)),
         "arms": [
@@ -92,8 +99,9 @@ def _notes(agenda: Agenda, study: Study) -> str:
         said.append("Each `where` has its own scenes to train on and to test on.")
     elif study.probes and agenda.test is not None:
         held_out = " (held out before pre-training)" if agenda.role == "validation" else ""
+        test = agenda.test.source
         said.append(
-            f"Measured on {len(agenda.test):,} {agenda.role} images: {agenda.test.name}{held_out}. Probes are fitted "
+            f"Measured on {len(test):,} {agenda.role} images: {test.name}{held_out}. Probes are fitted "
             f"on labels of the {len(agenda.train):,} training images."
         )
     if study.probes:
@@ -109,66 +117,3 @@ def _notes(agenda: Agenda, study: Study) -> str:
         else "One seed: there is no interval, and differences may be chance."
     )
     return " ".join(said)
-
-
-def write_chapter(folder: Path, title: str, tables: str, notes: str, environment: dict[str, Any]) -> None:
-    """README.md beside the figure and the CSV files. What someone wrote under "Finding" is kept.
-
-    environment: of a run, see `RunFolder.save_environment`.
-    """
-    path = folder / "README.md"
-    finding = _finding(path.read_text(encoding="utf-8")) if path.is_file() else _UNWRITTEN
-    text = f"""# {title}
-
-```console
-{_command()}
-```
-
-{notes} {_made(environment)}
-
-{tables}
-![{title}](figure.png)
-
-[table.csv](table.csv) has the numbers of the tables, [seeds.csv](seeds.csv) those of each seed, and
-[results.json](results.json) the recipe.
-
-{_FINDING}
-
-{finding}
-"""
-    write_text_atomically(path, text)
-    _update_index(folder.parent / "README.md")
-
-
-def _command() -> str:
-    return shlex.join(["flexpredict", *sys.argv[1:]])
-
-
-def _made(environment: dict[str, Any]) -> str:
-    today = datetime.now(timezone.utc).date().isoformat()
-    threads = environment["threads"]
-    return (
-        f"Made on {today} on {environment['device']}, {environment['cores']} cores, {threads} "
-        f"thread{'s' * (threads > 1)} a run, torch {environment['versions']['torch']}."
-    )
-
-
-def _finding(chapter: str) -> str:
-    """What stands below its heading."""
-    return chapter.partition(f"{_FINDING}\n")[2].strip() or _UNWRITTEN
-
-
-def _update_index(index: Path) -> None:
-    """The list of chapters between two marks; a file without them is left alone."""
-    text = index.read_text(encoding="utf-8") if index.is_file() else ""
-    if not _INDEX.search(text):
-        return
-    lines = ["| chapter | question | finding |", "|---|---|---|"]
-    for chapter in sorted(index.parent.glob("*/README.md")):
-        said = chapter.read_text(encoding="utf-8")
-        title = said.partition("\n")[0].removeprefix("# ")
-        first = " ".join(_finding(said).partition("\n\n")[0].split())
-        name = chapter.parent.name
-        lines.append(f"| [{name}]({name}/README.md) | {title} | {first} |")
-    listed = "\n".join(lines)
-    write_text_atomically(index, _INDEX.sub(lambda marks: f"{marks[1]}{listed}\n{marks[2]}", text))

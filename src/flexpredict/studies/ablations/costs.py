@@ -3,18 +3,17 @@
 import dataclasses
 import json
 import shutil
-import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
 
 from flexpredict.files import write_text_atomically
 from flexpredict.progress import duration
 from flexpredict.runs.metrics import read_records
-from flexpredict.studies.ablations.processes import Task, carry_out
-from flexpredict.studies.ablations.runs import ArmRun, hardware
+from flexpredict.studies.ablations.processes import Task, TaskRun, carry_out
+from flexpredict.studies.ablations.runs import StudyRun, hardware
 from flexpredict.training.plan import Plan, plain_values
 from flexpredict.training.signals import Stop
 
@@ -49,18 +48,21 @@ class Costs:
 def seconds_a_step(metrics: Path, batch_size: int) -> float:
     """The usual one, from the log of a run; its first lines, when all is new, do not count."""
     rates = [record["images_per_second"] for record in read_records(metrics)]
-    return batch_size / _median(rates[len(rates) // 2 :])
+    return batch_size / float(median(rates[len(rates) // 2 :]))
 
 
-def find_costs(runs: Sequence[ArmRun], task: Task, stop: Stop) -> dict[str, Costs] | None:
+def find_costs(runs: Sequence[StudyRun], task: Task, stop: Stop) -> dict[str, Costs] | None:
     """Of each arm of these runs; None if someone stopped it.
 
     An arm that has a finished run, of whatever seed, costs what that did. All others are tried out together in one
     process, in a folder that is thrown away; the first of them is measured too. task: what such a process must know.
     """
     arms = {run.arm: run for run in runs}
-    found = {arm: _costs_of_another_seed(run) for arm, run in arms.items()}
-    known = {arm: costs for arm, costs in found.items() if costs is not None}
+    known: dict[str, Costs] = {}
+    for arm, run in arms.items():
+        for folder in run.folder.parent.glob(f"{arm}-seed=*"):
+            if (costs := Costs.load(folder)) is not None:
+                known[arm] = costs
     unknown = [run for arm, run in arms.items() if arm not in known]
     if unknown:
         several = hardware(unknown[0].recipe)[1] > 1  # devices, whose processes start but once
@@ -68,48 +70,39 @@ def find_costs(runs: Sequence[ArmRun], task: Task, stop: Stop) -> dict[str, Cost
         if tried is None:
             return None
         known |= tried
-    usual = Costs(_median([one.step for one in known.values()]), _median([one.other for one in known.values()]))
+    usual = Costs(median(one.step for one in known.values()), median(one.other for one in known.values()))
     return {arm: known.get(arm, usual) for arm in arms}
 
 
-def in_words(pending: Sequence[ArmRun], costs: dict[str, Costs], at_a_time: int) -> str:
+def in_words(pending: Sequence[StudyRun], costs: dict[str, Costs], at_a_time: int) -> str:
     """How long the runs will take, and why."""
-    steps = sum(run.steps_left for run in pending)
     used = [costs[run.arm] for run in pending]
-    slow, fast = max(cost.step for cost in used), min(cost.step for cost in used)
-    each = f"{1000 * fast:.0f}" + (f" to {1000 * slow:.0f}" if round(1000 * slow) > round(1000 * fast) else "")
-    other = sum(cost.other for cost in used)
-    seconds = sum(costs[run.arm].of(run.steps_left) for run in pending)
+    fast, slow = (f"{1000 * end(cost.step for cost in used):.0f}" for end in (min, max))
+    seconds = sum(cost.of(run.steps_left) for run, cost in zip(pending, used, strict=True))
     together = f"{at_a_time} at a time" if at_a_time > 1 else "one after another"
+    steps = sum(run.steps_left for run in pending)
+    other = duration(sum(cost.other for cost in used) / len(used))
     return (
-        f"{steps:,} steps of {each} ms, and {duration(other / len(pending))} a run to start and to measure: about "
-        f"{duration(seconds / at_a_time)}, {together}."
+        f"{steps:,} steps of {fast if fast == slow else f'{fast} to {slow}'} ms, and {other} a run to start and to "
+        f"measure: about {duration(seconds / at_a_time)}, {together}."
     )
 
 
-def _costs_of_another_seed(run: ArmRun) -> Costs | None:
-    folders = sorted(run.folder.parent.glob(f"{run.arm}-seed=*"))
-    return next((costs for folder in folders if (costs := Costs.load(folder)) is not None), None)
-
-
-def _median(values: list[float]) -> float:
-    return float(statistics.median(values))
-
-
-def _try_out(runs: list[ArmRun], task: Task, stop: Stop) -> dict[str, Costs] | None:
+def _try_out(runs: list[StudyRun], task: Task, stop: Stop) -> dict[str, Costs] | None:
     scratch = Path(tempfile.mkdtemp(prefix="flexpredict-"))
     try:
-        short = [(str(scratch / str(number)), _short(run.plan)) for number, run in enumerate(runs)]
+        folders = {run.arm: scratch / str(number) for number, run in enumerate(runs)}
+        short = [TaskRun(str(folders[run.arm]), _short(run.plan), measured=run is runs[0]) for run in runs]
         tried = dataclasses.replace(task, log=scratch / "log", runs=tuple(short))
         if not all(finished for _, finished in carry_out([tried], 1, stop)) or stop.requested:
             return None
-        found = {run.arm: Costs.load(scratch / str(number)) for number, run in enumerate(runs)}
+        found = {arm: Costs.load(folder) for arm, folder in folders.items()}
         return {arm: costs for arm, costs in found.items() if costs is not None}
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _short(plan: Plan) -> dict[str, Any]:
+def _short(plan: Plan) -> dict[str, object]:
     """A few steps of a plan, as plain values."""
     few = dataclasses.replace(
         plan.recipe,
@@ -121,5 +114,4 @@ def _short(plan: Plan) -> dict[str, Any]:
         probe_every=None,
         loggers=[],
     )
-    values: dict[str, Any] = plain_values(dataclasses.asdict(few))
-    return values
+    return dict(plain_values(dataclasses.asdict(few)))

@@ -16,21 +16,15 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from flexpredict.data.scenes.scenes import (
-    IMAGE_OPTIONS,
-    SceneOptions,
-    counts_and_distances,
-    nearest_bins,
-    read_options,
-)
+from flexpredict.data.scenes.scenes import CLASSES, IMAGE_OPTIONS, SceneOptions, read_options, scene_answers
+from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
 from flexpredict.data.sources.streams import identity
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.location.evaluation import measure_location
 from flexpredict.evaluation.probing import run_probe
-from flexpredict.evaluation.result_files import write_result
+from flexpredict.evaluation.results import write_result
 from flexpredict.features.workspace import Workspace
 from flexpredict.files import write_text_atomically
 from flexpredict.runs.metrics import read_records
@@ -45,7 +39,7 @@ LOCATION = {
     "accuracy lost, 1/2 patch": "lost, 1/2 patch",
     "accuracy lost, 1 patch": "lost, 1 patch",
 }
-TASKS = ("count", "distance")
+TASKS = ("count", "distance", "localization")  # that scenes know the answers of
 _KEPT = "measured.json"
 
 
@@ -58,14 +52,12 @@ class Measuring:
         subsets: how many times each share below 1 is drawn.
         neighbors: k of k-NN.
         images: at most so many to measure location with.
-        scene_tasks: linear probes for the number of objects and the distance of the nearest, too.
     """
 
     labels: tuple[float, ...] = (0.01, 1.0)
     subsets: int = 5
     neighbors: int = 20
     images: int = 2000
-    scene_tasks: bool = False
 
     def probing(self) -> Probing:
         return Probing(labels=list(self.labels), subsets=self.subsets, neighbors=self.neighbors)
@@ -75,38 +67,54 @@ class Measuring:
         data = {
             role: {"data": source.name, **identity(source)} for role, source in (("train", train), ("test", test))
         }
-        described: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(self), **data}))
+        tasks = TASKS if _are_scenes(train) and _are_scenes(test) else ()
+        described: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(self), **data, "scene_tasks": tasks}))
         return described
 
 
-def measure(folder: Path, train: ImageSource, test: ImageSource, how: Measuring, fabric: Fabric) -> None:
-    """Measure a finished run, and keep the numbers beside it."""
-    encoder = open_encoder(folder)
-    numbers: dict[str, float] = {}
-    quiet = Console(quiet=True)
+def measure(
+    encoder: ImageEncoder, folder: Path, train: ImageSource, test: ImageSource, how: Measuring, fabric: Fabric
+) -> dict[str, float]:
+    """Measure the encoder of a run and keep the numbers in its folder; those that are known are not taken again."""
+    asked, quiet = how.described(train, test), Console(quiet=True)
+    numbers = _kept(folder, asked)
+    folder.mkdir(parents=True, exist_ok=True)
     with _features_beside(folder):
-        probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
-        write_result(probed, folder / "probe.json")
-        numbers |= probed.numbers
-        if how.scene_tasks:
-            numbers |= {task: _scene_task(encoder, train, test, task, fabric) for task in TASKS}
-        space = Workspace(encoder, fabric, quiet)
-        located = measure_location(space, train, test, Extraction(), shifts=1, images=how.images)
-        write_result(located, folder / "location.json")
-    numbers |= {shown: located.numbers[name] for name, shown in LOCATION.items() if name in located.numbers}
-    kept = {"encoder": _digest(folder), "asked": how.described(train, test), "numbers": numbers}
+        located = any(shown in numbers for shown in LOCATION.values())
+        if not located:
+            probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
+            write_result(probed, folder / "probe.json")
+            numbers |= probed.numbers
+        for task in asked["scene_tasks"]:
+            if task not in numbers:
+                # The images are the same, so their features are there already.
+                labeled = _labeled(train, task), _labeled(test, task)
+                probed = run_probe(encoder, *labeled, Extraction(), Probing(labels=[1.0], neighbors=0), fabric=fabric)
+                numbers[task] = probed.numbers["linear, 100 % labels"]
+        if not located:
+            space = Workspace(encoder, fabric, quiet)
+            found = measure_location(space, train, test, Extraction(), shifts=1, images=how.images)
+            write_result(found, folder / "location.json")
+            numbers |= {shown: found.numbers[name] for name, shown in LOCATION.items() if name in found.numbers}
+    kept = {"encoder": _digest(folder), "asked": asked, "numbers": numbers}
     write_text_atomically(folder / _KEPT, json.dumps(kept, indent=2) + "\n")
+    return numbers
 
 
 def measured(folder: Path, asked: dict[str, Any]) -> dict[str, float] | None:
-    """What `measure` kept; None where it was asked something else, or of other weights. asked: as described."""
-    if not (folder / _KEPT).is_file():
-        return None
-    kept = json.loads((folder / _KEPT).read_text(encoding="utf-8"))
-    if kept["asked"] != asked or kept["encoder"] != _digest(folder):
-        return None
-    numbers: dict[str, float] = kept["numbers"]
-    return numbers
+    """What `measure` kept; None where less or something else was asked, or of other weights. asked: as described."""
+    numbers = _kept(folder, asked)
+    return numbers if numbers and all(task in numbers for task in asked["scene_tasks"]) else None
+
+
+def _kept(folder: Path, asked: dict[str, Any]) -> dict[str, float]:
+    """Numbers that answer at least a part of what is asked."""
+    path = folder / _KEPT
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"asked": {}}
+    tasks = {"scene_tasks": asked["scene_tasks"]}
+    if {**kept["asked"], **tasks} != asked or kept["encoder"] != _digest(folder):
+        return {}
+    return dict(kept["numbers"])
 
 
 def norms(folder: Path) -> dict[str, float]:
@@ -118,20 +126,26 @@ def norms(folder: Path) -> dict[str, float]:
     raise UserError(f"{path} tells no norms: the run logged nothing. Delete {folder} and run again.")
 
 
-def _scene_task(encoder: ImageEncoder, train: ImageSource, test: ImageSource, task: str, fabric: Fabric) -> float:
-    """Accuracy of a linear probe. The images are those of the classes, so their features are there already."""
-    sources = (_labeled(train, task), _labeled(test, task))
-    once = Probing(labels=[1.0], neighbors=0)
-    return run_probe(encoder, *sources, Extraction(), once, fabric=fabric).numbers["linear, 100 % labels"]
+def undrawn_scenes(name: str) -> ArraySource:
+    """Scenes as far as plans are concerned: so many, so large, of so many classes; drawing them takes seconds."""
+    asked = read_options(name, SceneOptions(count=1), IMAGE_OPTIONS)
+    blank = torch.zeros(1, asked.size, asked.size, 3, dtype=torch.uint8).expand(asked.count, -1, -1, -1)
+    return ArraySource(name, blank, CLASSES, torch.arange(asked.count) % len(CLASSES))
 
 
-def _labeled(scenes: ImageSource, task: str) -> ArraySource:
+def _are_scenes(source: ImageSource) -> bool:
+    source = source.source if isinstance(source, SubsetSource) else source
+    return isinstance(source, ArraySource) and source.name.partition(":")[0] == "scenes"
+
+
+def _labeled(scenes: ImageSource, task: str) -> ImageSource:
     """The same scenes, labeled with the answers of a task."""
+    if isinstance(scenes, SubsetSource):
+        return SubsetSource(_labeled(scenes.source, task), scenes.indices)
     assert isinstance(scenes, ArraySource)
     asked = read_options(scenes.name, SceneOptions(count=len(scenes)), IMAGE_OPTIONS)
     indices = asked.first + np.arange(asked.count)
-    counts, nearest = counts_and_distances(indices, size=asked.size, seed=asked.seed, split=asked.split)
-    labels = counts - 1 if task == "count" else nearest_bins(nearest)
+    labels = scene_answers(indices, size=asked.size, seed=asked.seed, split=asked.split)[task]
     classes = tuple(f"{task} {number}" for number in range(int(labels.max()) + 1))
     return ArraySource(scenes.name, scenes.images, classes, torch.from_numpy(labels))
 
@@ -152,5 +166,6 @@ def _features_beside(folder: Path) -> Iterator[None]:
 
 
 def _digest(folder: Path) -> str:
-    """Of the weights, as a file."""
-    return blake2b(RunFolder(folder).encoder.read_bytes(), digest_size=16).hexdigest()
+    """Of the weights, as a file; what is not trained has none."""
+    weights = RunFolder(folder).encoder
+    return blake2b(weights.read_bytes(), digest_size=16).hexdigest() if weights.is_file() else ""

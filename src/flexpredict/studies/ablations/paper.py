@@ -6,18 +6,14 @@ for a ViT-B, where 0.25 is a ratio of 0.2.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
-from flexpredict.settings.ablation import StudySettings
-from flexpredict.settings.positions import WEIGHT_STD, Positions
+from flexpredict.settings.positions import WEIGHT_STD
 from flexpredict.settings.targets import Targets
-from flexpredict.studies.ablations.study import Arm, Study
+from flexpredict.studies.ablations.study import SINCOS, Arm, Asked, Builder, Study
 
 _PAPER_WIDTH = 768
 _BEST = 0.25  # of the paper's levels
-_KEPT = ("hold", "schedule", "final_level")  # of the recipe's positions, in arms that have tied noise
-SINCOS: dict[str, Any] = {"positions": {"kind": "sincos"}}
 
 
 def ratio(noise_std: float) -> float:
@@ -28,60 +24,26 @@ def ratio(noise_std: float) -> float:
 LEVELS = (0.0, *map(ratio, (0.1, _BEST, 0.5, 1.0)))
 
 
-def stochastic(positions: Positions, level: float, **options: Any) -> dict[str, Any]:
-    """Fields of an arm with noise of this level; how it goes on over the run is as in the recipe's positions."""
-    tied = options.get("covariance", "tied") == "tied"
-    usual = Positions()
-    kept = {
-        name: getattr(positions, name)
-        for name in _KEPT
-        if getattr(positions, name) != getattr(usual, name) and (tied or name != "hold")
-    }
-    return {"positions": {"kind": "stochastic", "noise_to_signal": level, **kept, **options}}
-
-
-def paper_studies(positions: Positions, asked: StudySettings) -> dict[str, Callable[[], Study]]:
-    """By name. positions: of the recipe, see `stochastic`."""
-
-    def noisy(level: float = asked.noise, **options: Any) -> dict[str, Any]:
-        return stochastic(positions, level, **options)
-
-    levels = [level for level in asked.levels or LEVELS if level]
-    return {
-        "table6": lambda: _table6(noisy),
-        "table7": lambda: _table7(noisy),
-        "table8": lambda: _table8(noisy),
-        "fig3": lambda: _fig3(noisy, levels),
-        "fig4": lambda: _fig4(noisy, levels),
-        "l1": lambda: _l1(noisy, asked.l1_weight),
-        "covariance": lambda: _covariance(noisy),
-        "mae": lambda: _mae(noisy),
-    }
-
-
-Noisy = Callable[..., dict[str, Any]]
-
-
-def _table6(noisy: Noisy) -> Study:
+def _table6(asked: Asked) -> Study:
     arms = (
         Arm("sin-cos", SINCOS, 54.3),
         Arm("learned", {"positions": {"kind": "learned"}}, 54.4),
-        Arm("StoP", noisy(), 57.8),
+        Arm("StoP", asked.noisy(), 57.8),
     )
     return Study("table6", "Which positions?", arms)
 
 
-def _table7(noisy: Noisy) -> Study:
+def _table7(asked: Asked) -> Study:
     arms = (
         Arm("none", SINCOS, 54.3),
-        Arm("context only", noisy(noise_on="context"), 55.1),
-        Arm("both", noisy(noise_on="both"), 56.8),
-        Arm("masked only", noisy(), 57.8),
+        Arm("context only", asked.noisy(noise_on="context"), 55.1),
+        Arm("both", asked.noisy(noise_on="both"), 56.8),
+        Arm("masked only", asked.noisy(), 57.8),
     )
     return Study("table7", "Noise on which tokens?", arms)
 
 
-def _table8(noisy: Noisy) -> Study:
+def _table8(asked: Asked) -> Study:
     # Half-resolution targets are masked cell by cell; so must their rivals be, or masks would be varied as well.
     full = {"targets": {"resolution": "full"}, "masking": {"cell": 2}}
 
@@ -92,43 +54,45 @@ def _table8(noisy: Noisy) -> Study:
         Arm("full resolution", {**SINCOS, **full}, 54.3),
         Arm("half, bilinear", half("half_bilinear"), 52.1),
         Arm("half, max-pooled", half("half_max"), 54.1),
-        Arm("StoP", {**noisy(), **full}, 57.8),
+        Arm("StoP", {**asked.noisy(), **full}, 57.8),
     )
     return Study("table8", "Would targets of half the resolution do as well?", arms)
 
 
-def _fig3(noisy: Noisy, levels: list[float]) -> Study:
+def _levels(asked: Asked) -> list[float]:
+    return [level for level in asked.settings.levels or LEVELS if level]
+
+
+def _fig3(asked: Asked) -> Study:
     def arm(series: str, level: float, **options: Any) -> Arm:
         # The text gives one point of the figure: +3.5 at 0.25.
         paper = 57.8 if series == "learned covariance" and level == ratio(_BEST) else None
-        return Arm(f"{series}, {level:g}", noisy(level, **options), paper, level, series)
+        return Arm(f"{series}, {level:g}", asked.noisy(level, **options), paper, level, series)
 
     arms = (
         Arm("no noise", SINCOS, 54.3, 0.0),
-        *(arm("learned covariance", level) for level in levels),
-        *(arm("fixed covariance", level, covariance="fixed") for level in levels),
+        *(arm("learned covariance", level) for level in _levels(asked)),
+        *(arm("fixed covariance", level, covariance="fixed") for level in _levels(asked)),
     )
     return Study("fig3", "How much noise, and must its covariance be learned?", arms, "curves")
 
 
-def _fig4(noisy: Noisy, levels: list[float]) -> Study:
-    arms = (
-        Arm("no noise", SINCOS, None, 0.0),
-        *(Arm(f"noise {level:g}", noisy(level), None, level) for level in levels),
-    )
+def _fig4(asked: Asked) -> Study:
+    noisy = (Arm(f"noise {level:g}", asked.noisy(level), None, level) for level in _levels(asked))
+    arms = (Arm("no noise", SINCOS, None, 0.0), *noisy)
     return Study("fig4", "What does noise do to ‖A‖ and ‖m̃‖?", arms, "norms")
 
 
-def _l1(noisy: Noisy, weight: float) -> Study:
+def _l1(asked: Asked) -> Study:
     arms = (
         Arm("none", SINCOS, 54.3),
-        Arm("L1 on A", {"positions": {"kind": "sincos", "l1": weight}}, 55.8),
-        Arm("StoP", noisy(), 57.8),
+        Arm("L1 on A", {"positions": {"kind": "sincos", "l1": asked.settings.l1_weight}}, 55.8),
+        Arm("StoP", asked.noisy(), 57.8),
     )
     return Study("l1", "Is it only regularization of A?", arms)
 
 
-def _covariance(noisy: Noisy) -> Study:
+def _covariance(asked: Asked) -> Study:
     others = {
         "fixed, s²I": "fixed",
         "learned, untied": "untied",
@@ -137,15 +101,27 @@ def _covariance(noisy: Noisy) -> Study:
     }
     arms = (
         Arm("none", SINCOS),
-        Arm("tied (StoP)", noisy()),
-        *(Arm(name, noisy(covariance=covariance)) for name, covariance in others.items()),
+        Arm("tied (StoP)", asked.noisy()),
+        *(Arm(name, asked.noisy(covariance=covariance)) for name, covariance in others.items()),
     )
     return Study("covariance", "Which covariance?", arms)
 
 
-def _mae(noisy: Noisy) -> Study:
+def _mae(asked: Asked) -> Study:
     """The paper reports no numbers: attempts "were not successful"."""
     # What the recipe says of I-JEPA's targets and masks means nothing to it.
     mae = {"method": "mae", "targets": dataclasses.asdict(Targets()), "masking": {"kind": None, "cell": 1}}
-    arms = (Arm("MAE, sin-cos", {**SINCOS, **mae}), Arm("MAE, StoP", {**noisy(), **mae}))
+    arms = (Arm("MAE, sin-cos", {**SINCOS, **mae}), Arm("MAE, StoP", {**asked.noisy(), **mae}))
     return Study("mae", "Do stochastic positions help where pixels are predicted?", arms)
+
+
+PAPER: dict[str, Builder] = {
+    "table6": _table6,
+    "table7": _table7,
+    "table8": _table8,
+    "fig3": _fig3,
+    "fig4": _fig4,
+    "l1": _l1,
+    "covariance": _covariance,
+    "mae": _mae,
+}

@@ -3,25 +3,24 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from flexpredict.data.sources.derived import Part, named_part
-from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import check_probe
 from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
-from flexpredict.studies.ablations.measuring import Measuring, measured
-from flexpredict.studies.ablations.runs import ArmRun, Runs, plan_of
+from flexpredict.studies.ablations.measuring import Measuring
+from flexpredict.studies.ablations.processes import Data
+from flexpredict.studies.ablations.runs import Runs, StudyRun, TestImages, plan_of
 from flexpredict.studies.ablations.studies import find_studies, names_of
 from flexpredict.studies.ablations.study import Study
-
-Data = str | list[str]
 
 
 @dataclass(kw_only=True)
@@ -39,43 +38,26 @@ class Ablation(StudySettings):
     def measuring(self) -> Measuring:
         return Measuring(tuple(self.labels), self.subsets, images=self.location_images)
 
-    def check(self) -> None:
-        """Refuse what makes no sense, whatever the images are."""
-        names_of(self.study)
-        if self.base.data is None:
-            raise UserError("No data was named. Give `data` a folder of images, or 'scenes' for the built-in ones.")
-
-
-@dataclass(frozen=True)
-class Work:
-    """A run, and how it is to be measured (None where its log tells all)."""
-
-    run: ArmRun
-    how: Measuring | None
-    asked: dict[str, Any] | None
-
-    @property
-    def done(self) -> bool:
-        return not self.run.steps_left and (self.asked is None or self.numbers() is not None)
-
-    def numbers(self) -> dict[str, float] | None:
-        return measured(self.run.folder, self.asked) if self.asked is not None else None
-
 
 @dataclass(frozen=True)
 class Agenda:
-    """All that is to be done. test_data: names of the images in `test`; role: "validation" or "test"."""
+    """All that is to be done. role: of the test images, "validation" or "test"."""
 
     train: ImageSource
-    test: ImageSource | None
-    test_data: Data | None
+    test: TestImages | None
     role: str
     studies: list[Study]
-    runs: dict[tuple[str, str], list[ArmRun]]  # by names of study and arm, a run a seed
-    work: dict[Path, Work]  # by folder; arms that come to the same run share it
+    runs: dict[tuple[str, str], list[StudyRun]]  # by names of study and arm, a run a seed
 
-    def of(self, study: Study, arm: str) -> list[Work]:
-        return [self.work[run.folder] for run in self.runs[study.name, arm]]
+    @cached_property
+    def work(self) -> dict[Path, StudyRun]:
+        """By folder, as arms that come to the same run share it; seed by seed, for whole pairs if it is stopped."""
+        seeds = range(max(map(len, self.runs.values())))
+        return {run.folder: run for place in seeds for own in self.runs.values() for run in own[place : place + 1]}
+
+    def of(self, study: Study) -> dict[str, list[StudyRun]]:
+        """By arm."""
+        return {arm.name: self.runs[study.name, arm.name] for arm in study.arms}
 
     def seeds(self, study: Study) -> list[int]:
         return [run.recipe.seed for run in self.runs[study.name, study.arms[0].name]]
@@ -83,44 +65,36 @@ class Agenda:
 
 def make_agenda(asked: Ablation, console: Console) -> Agenda:
     """Opens the images. Refuses what cannot be done before anything is started."""
-    asked.check()
-    data, test_data, role = _data(asked)
+    names = names_of(asked.study)
+    if asked.base.data is None:
+        raise UserError("No data was named. Give `data` a folder of images, or 'scenes' for the built-in ones.")
+    data, test_data, role = _data(asked, asked.base.data)
     base = dataclasses.replace(asked.base, data=data)
     train = open_source(data)
-    planned = plan_of(base, train).recipe
-    studies = find_studies(asked, planned)
+    studies = find_studies(asked, plan_of(base, train).recipe)
     if any("positions" in arm.fields for study in studies for arm in study.arms):
         _refuse_positions(base.positions)
-    if studies[0].scene_tasks:
-        test_data = studies[0].arms[0].test
-    probes = any(study.probes for study in studies)
-    test = open_source(test_data) if probes and test_data is not None else None
-    if test is not None:
-        check_probe(train, test, asked.measuring.probing())
-    runs = Runs(base, train, asked.folder)
+    test = None
+    if test_data is not None and any(study.probes for study in studies):
+        test = TestImages(test_data, open_source(test_data))
+        check_probe(train, test.source, asked.measuring.probing())
+    runs = Runs(base, train, asked.folder, test, asked.measuring)
     possible: list[Study] = []
-    by_arm: dict[tuple[str, str], list[ArmRun]] = {}
-    work: dict[Path, Work] = {}
+    by_arm: dict[tuple[str, str], list[StudyRun]] = {}
     for study in studies:
         seeds = range(base.seed, base.seed + (asked.seeds or study.seeds))
-        found = _runs_of(study, runs, seeds, console, alone=len(studies) == 1)
-        if not found:
-            continue
-        possible.append(dataclasses.replace(study, arms=tuple(arm for arm in study.arms if arm.name in found)))
-        by_arm |= {(study.name, arm): own for arm, own in found.items()}
-    for seed_place in range(max(map(len, by_arm.values()))):
-        # Seed by seed, so that one that is stopped has whole pairs.
-        for (name, _), own in by_arm.items():
-            study = next(study for study in possible if study.name == name)
-            if seed_place < len(own):
-                _add(work, own[seed_place], study, runs, test, asked.measuring)
-    return Agenda(train, test, test_data, role, possible, by_arm, work)
+        found = _runs_of(study, runs, seeds, console, alone=len(names) == 1)
+        if found:
+            possible.append(dataclasses.replace(study, arms=tuple(arm for arm in study.arms if arm.name in found)))
+            by_arm |= {(study.name, arm): own for arm, own in found.items()}
+    agenda = Agenda(train, test, role, possible, by_arm)
+    for run in agenda.work.values():
+        run.require_same()
+    return agenda
 
 
-def _data(asked: Ablation) -> tuple[Data, Data | None, str]:
+def _data(asked: Ablation, data: Data) -> tuple[Data, Data | None, str]:
     """Names of the images to pre-train on and to measure on, and what the latter are."""
-    data = asked.base.data
-    assert data is not None
     if asked.study == "where":
         if asked.test is not None:
             raise UserError(f"test is {asked.test}, but the study where has test scenes of its own. Leave it out.")
@@ -131,21 +105,20 @@ def _data(asked: Ablation) -> tuple[Data, Data | None, str]:
         return data, None, "validation"  # nothing is measured on images
 
     def part(first: float, last: float) -> Data:
-        assert data is not None
-        names = [named_part(name, Part(first, last)) for name in ([data] if isinstance(data, str) else data)]
-        return names[0] if isinstance(data, str) else names
+        part = Part(first, last)
+        return named_part(data, part) if isinstance(data, str) else [named_part(name, part) for name in data]
 
     return part(asked.holdout, 1.0), part(0.0, asked.holdout), "validation"
 
 
 def _runs_of(
     study: Study, runs: Runs, seeds: Sequence[int], console: Console, alone: bool
-) -> dict[str, list[ArmRun]]:
+) -> dict[str, list[StudyRun]]:
     """By arm. Arms that cannot be carried out, or come to the run of an earlier one, are left out, with the reason.
 
     alone: whether there is no other study, so that one that cannot be carried out is an error.
     """
-    found: dict[str, list[ArmRun]] = {}
+    found: dict[str, list[StudyRun]] = {}
     for arm in study.arms:
         try:
             own = runs.of(arm, seeds)
@@ -166,23 +139,6 @@ def _runs_of(
     if len(found) < 2 and alone:
         raise UserError(f"{study.name} cannot be run: only one of its arms can be. See the reasons above.")
     return found if len(found) > 1 else {}
-
-
-def _add(
-    work: dict[Path, Work], run: ArmRun, study: Study, runs: Runs, test: ImageSource | None, how: Measuring
-) -> None:
-    """Add a run, or how it is measured to one that is there without."""
-    before = work.get(run.folder)
-    if before is None:
-        run.require_same(runs.images_of(run))
-    if test is None or not study.probes:
-        work.setdefault(run.folder, Work(run, None, None))
-    elif before is None or before.how is None:
-        how = dataclasses.replace(how, scene_tasks=study.scene_tasks)
-        if run.test is not None:
-            assert isinstance(test, ArraySource)
-            test = ArraySource(run.test, test.images, test.classes, test.labels)
-        work[run.folder] = Work(run, how, how.described(runs.images_of(run), test))
 
 
 def _refuse_positions(positions: Positions) -> None:

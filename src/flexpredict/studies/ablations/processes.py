@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -18,18 +18,34 @@ from flexpredict.cores import cores, prepare_threads
 from flexpredict.errors import UserError
 from flexpredict.training.signals import Stop
 
+Data = str | list[str]
+Baseline = Literal["untrained", "raw pixels"]
 INTERRUPTED = 130
 _SECONDS_BETWEEN_LOOKS = 0.2
-_SECONDS_WITHOUT_PARENT = 1.0
+_SECONDS_BETWEEN_SIGNALS = 1.0
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """Folder and recipe, as plain values; what is measured instead of a trained encoder; whether it is measured."""
+
+    folder: str
+    recipe: dict[str, Any]
+    baseline: Baseline | None = None
+    measured: bool = True
+
+    @property
+    def name(self) -> str:
+        return Path(self.folder).name
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run, or several short ones, that one process carries out.
+    """Runs that one process carries out.
 
     Args:
         log: file for what the process says.
-        runs: folder and recipe of each, as plain values.
+        runs: one or, where they are short, several.
         data: images to train on.
         test: images to measure on; None where nothing is measured.
         measuring: what is measured, as plain values.
@@ -38,9 +54,9 @@ class Task:
     """
 
     log: Path
-    runs: tuple[tuple[str, dict[str, Any]], ...]
-    data: str | list[str]
-    test: str | list[str] | None = None
+    runs: tuple[TaskRun, ...]
+    data: Data
+    test: Data | None = None
     measuring: dict[str, Any] = field(default_factory=dict)
     nice: int = 0
     begun: float = 0.0
@@ -54,14 +70,17 @@ class Task:
     @classmethod
     def load(cls, path: Path) -> "Task":
         values = json.loads(path.read_text(encoding="utf-8"))
-        runs = tuple((folder, recipe) for folder, recipe in values.pop("runs"))
+        runs = tuple(TaskRun(**run) for run in values.pop("runs"))
         return cls(**{**values, "log": Path(values["log"]), "runs": runs})
 
 
-def carry_out(tasks: Sequence[Task], at_a_time: int, stop: Stop) -> Iterator[tuple[Task, bool]]:
+def carry_out(
+    tasks: Sequence[Task], at_a_time: int, stop: Stop, look: Callable[[list[Task]], None] = lambda going: None
+) -> Generator[tuple[Task, bool], None, None]:
     """Each task as it ends, and whether it ran to its end (it does not when someone stops it).
 
     None is begun after one was stopped or failed, or after `stop` is requested; those that go on are asked to leave.
+    look: called with the tasks that go on, all the while.
     """
     waiting = list(tasks)
     going: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
@@ -76,18 +95,27 @@ def carry_out(tasks: Sequence[Task], at_a_time: int, stop: Stop) -> Iterator[tup
                     continue
                 del going[slot]
                 if code not in (0, INTERRUPTED, -signal.SIGTERM):
-                    raise UserError(f"The run {Path(task.runs[0][0]).name} failed. {_last_words(task.log)}")
+                    raise UserError(f"The run {task.runs[0].name} failed. {_last_words(task.log, code)}")
                 yield task, code == 0
                 if code:
                     return
             if stop.requested:
                 return
+            look([task for task, _ in going.values()])
             time.sleep(_SECONDS_BETWEEN_LOOKS)
     finally:
-        for _, process in going.values():
-            process.terminate()  # it saves what it has done
-        for _, process in going.values():
-            process.wait()
+        _end([process for _, process in going.values()])
+
+
+def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
+    """Ask them to leave: one that trains saves what it has done, one that measures leaves at once."""
+    while processes:
+        for process in processes:
+            process.terminate()  # again and again, as one that was just saving may have begun to measure
+        deadline = time.monotonic() + _SECONDS_BETWEEN_SIGNALS
+        while processes and time.monotonic() < deadline:
+            processes = [process for process in processes if process.poll() is None]
+            time.sleep(0.01 if processes else 0.0)
 
 
 def begin(task: Task, slot: int, at_a_time: int) -> "subprocess.Popen[bytes]":
@@ -110,13 +138,14 @@ def usual_jobs(device: torch.device) -> int:
 
 
 def end_with_parent() -> None:
-    """From now on, ask this process to stop as if by SIGTERM when its parent is gone."""
+    """From now on, ask this process to stop as if by SIGTERM, until it does, when its parent is gone."""
     parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_SECONDS_WITHOUT_PARENT)
-        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_SECONDS_BETWEEN_SIGNALS)
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -134,6 +163,7 @@ def _share(slot: int, at_a_time: int) -> dict[str, str]:
     return environment
 
 
-def _last_words(log: Path) -> str:
+def _last_words(log: Path, code: int) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"Its last words: {' '.join(lines[-3:]) or 'none'} (all of them: {log})"
+    killed = "It was killed, perhaps for want of memory. " if code == -signal.SIGKILL else ""
+    return f"{killed}Its last words: {' '.join(lines[-3:]) or 'none'} (all of them: {log})"

@@ -7,23 +7,27 @@ same masks, because each of these is a function of the seed and of nothing that 
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 
-from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.listing import digest
 from flexpredict.data.sources.streams import identity
 from flexpredict.runs.checkpoint import last_checkpoint, read_state
+from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
+from flexpredict.studies.ablations.measuring import Measuring, measured, undrawn_scenes
+from flexpredict.studies.ablations.processes import Baseline, Data, Task, TaskRun
 from flexpredict.studies.ablations.study import Arm
-from flexpredict.training.plan import Plan, make_plan
+from flexpredict.training.plan import Plan, make_plan, plain_values
 from flexpredict.training.recipe_parser import make_recipe
 
 _WHOLE: dict[str, type] = {"positions": Positions, "augmentation": Augmentation}
@@ -31,12 +35,32 @@ _LONGEST_NAME = 180  # of a folder; file systems allow 255 bytes
 
 
 @dataclass(frozen=True)
-class ArmRun:
-    """One arm with one seed. test: its own images to measure on, if it has some."""
+class TestImages:
+    """Images that encoders are measured on. data: their name, by which a process opens them."""
+
+    data: Data
+    source: ImageSource
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One arm with one seed: what is trained, and how it is measured.
+
+    Args:
+        folder: NAME-seed=N, a run folder.
+        plan: its recipe with nothing left open.
+        train: its images, as far as the plan is concerned.
+        test: None where nothing is measured, as the log tells all.
+        how: what is measured.
+        baseline: an encoder to measure that is not trained.
+    """
 
     folder: Path
     plan: Plan
-    test: str | None = None
+    train: ImageSource
+    test: TestImages | None = None
+    how: Measuring = field(default_factory=Measuring)
+    baseline: Baseline | None = None
 
     @property
     def name(self) -> str:
@@ -57,54 +81,97 @@ class ArmRun:
         return RunFolder(self.folder).config.is_file()
 
     @property
-    def steps_left(self) -> int:
-        return self.plan.steps - steps_done(self.folder)
+    def steps(self) -> int:
+        return 0 if self.baseline else self.plan.steps
 
-    def require_same(self, source: ImageSource) -> None:
+    @property
+    def steps_left(self) -> int:
+        return self.steps - steps_done(self.folder)
+
+    @property
+    def done(self) -> bool:
+        return not self.steps_left and (self.test is None or self.numbers() is not None)
+
+    @cached_property
+    def _asked(self) -> dict[str, Any]:
+        assert self.test is not None
+        return self.how.described(self.train, self.test.source)
+
+    def numbers(self) -> dict[str, float] | None:
+        """What was measured; None where that is still to be done."""
+        return measured(self.folder, self._asked)
+
+    def logged_step(self) -> int:
+        records = read_records(RunFolder(self.folder).metrics)
+        return int(records[-1]["step"]) if records else 0
+
+    def warnings(self) -> list[str]:
+        """Of the training."""
+        return [str(record["text"]) for record in read_records(RunFolder(self.folder).warnings)]
+
+    def require_same(self) -> None:
         """Refuse a folder that holds another run than this: an answer from there would be to another question."""
         if self.begun:
             folder = RunFolder(self.folder)
             # Read as a recipe, so that options younger than the run have the defaults that it was made with.
             saved = make_recipe(folder.load_config())
-            folder.refuse_changes(self.plan.describe(), FREE_ON_RESUME, plan_of(saved, source).describe())
-            folder.refuse_other_data(identity(source))
+            folder.refuse_changes(self.plan.describe(), FREE_ON_RESUME, plan_of(saved, self.train).describe())
+            folder.refuse_other_data(identity(self.train))
+
+
+def task_of(runs: list[StudyRun], logs: Path, nice: int = 0) -> Task:
+    """Runs with the same images, for one process."""
+    first = runs[0]
+    assert first.recipe.data is not None
+    return Task(
+        log=logs / f"{first.name}.log",
+        runs=tuple(TaskRun(str(run.folder), plain_values(run.plan.describe()), run.baseline) for run in runs),
+        data=first.recipe.data,
+        test=None if first.test is None else first.test.data,
+        measuring=dataclasses.asdict(first.how),
+        nice=nice,
+    )
 
 
 class Runs:
     """Makes the runs of arms. base: what all arms share; source: the images of that recipe."""
 
-    def __init__(self, base: Recipe, source: ImageSource, out: Path) -> None:
+    def __init__(
+        self,
+        base: Recipe,
+        source: ImageSource,
+        out: Path,
+        test: TestImages | None = None,
+        how: Measuring | None = None,
+    ) -> None:
         self.base, self.source, self.out = base, source, out
+        self.test, self.how = test, how or Measuring()
         self._described = plan_of(base, source).describe()
 
-    def of(self, arm: Arm, seeds: Iterable[int]) -> list[ArmRun]:
+    def of(self, arm: Arm, seeds: Iterable[int]) -> list[StudyRun]:
         """One run a seed. Refuses an arm that cannot be carried out.
 
         The folder's name says what differs from the base when nothing is left open, so that the same run has the same
         name whatever arm of whatever study it belongs to.
         """
-        plan = plan_of(changed(self.base, arm.fields), self.source)
+        recipe = changed(self.base, arm.fields)
+        source = self.source if recipe.data == self.base.data else undrawn_scenes(str(recipe.data))
+        plan = plan_of(recipe, source)
         base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
         different = [key for key in sorted(own) if own[key] != base.get(key) and _tells(key, own[key])]
         name = "-".join(f"{key}={own[key]}" for key in different) or "as-given"
         name = re.sub(r"[^\w.=,-]+", "_", name)
         if len(name) > _LONGEST_NAME:
             name = f"{name[:_LONGEST_NAME]}-{digest([name])[:8]}"
+        test = self.test if arm.test is None else TestImages(arm.test, undrawn_scenes(arm.test))
         return [
-            ArmRun(
-                self.out / "runs" / f"{name}-seed={seed}",
-                dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, seed=seed)),
-                arm.test,
-            )
+            StudyRun(self.out / "runs" / f"{name}-seed={seed}", with_seed(plan, seed), source, test, self.how)
             for seed in seeds
         ]
 
-    def images_of(self, run: ArmRun) -> ImageSource:
-        """The images of a run as far as its plan is concerned: those of other scenes are as many and as large."""
-        if run.recipe.data == self.base.data:
-            return self.source
-        assert isinstance(self.source, ArraySource) and isinstance(run.recipe.data, str)
-        return ArraySource(run.recipe.data, self.source.images, self.source.classes, self.source.labels)
+
+def with_seed(plan: Plan, seed: int) -> Plan:
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, seed=seed))
 
 
 def _tells(key: str, value: Any) -> bool:

@@ -5,18 +5,14 @@ recipe as it is given where several settings are tried.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from flexpredict.errors import UserError
 from flexpredict.model.building import ModelFacts, model_facts
-from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.masking import Masking
-from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
 from flexpredict.settings.scale import published_lr, with_defaults
-from flexpredict.studies.ablations.paper import SINCOS, stochastic
-from flexpredict.studies.ablations.study import Arm, Study
+from flexpredict.studies.ablations.study import SINCOS, Arm, Asked, Builder, Study
 
 _NOISE = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 4.0)
 _EMA = (0.996, 0.95, 0.98, 0.99, 0.998, 0.999)
@@ -26,109 +22,81 @@ _GRIDS = (8, 4, 6, 12, 16)  # patches along a side
 _AS_GIVEN = Arm("as given", {})
 
 
-def search_studies(recipe: Recipe, asked: StudySettings) -> dict[str, Callable[[], Study]]:
-    """By name. recipe: with nothing left open."""
-    levels = asked.levels
-    return {
-        "targets": lambda: _targets(recipe),
-        "noise": lambda: _noise(recipe, levels or _NOISE),
-        "ema": lambda: _ema(levels or _EMA),
-        "lr": lambda: _lr(recipe, levels),
-        "optimizer": _optimizer,
-        "masks": _masks,
-        "predictor": lambda: _predictor(recipe),
-        "augmentation": _augmentation,
-        "grid": lambda: _grid(recipe, [*map(int, levels)] or _GRIDS),
-        "combined": lambda: _combined(recipe),
+def _varied(section: str, arms: dict[str, dict[str, Any]]) -> tuple[Arm, ...]:
+    """Arms that change a section of the recipe."""
+    return tuple(Arm(name, {section: changes}) for name, changes in arms.items())
+
+
+def _targets(asked: Asked) -> Study:
+    arms: dict[str, dict[str, Any]] = {
+        "layer norm (published)": {},
+        "standardized by feature": {"standardize": "feature"},
+        "standardized by position": {"standardize": "position"},
+        "mean of half the layers": {"layers": max(1, _facts(asked).depth // 2)},
+        "tanh": {"norm": "tanh"},
+        "no norm": {"norm": "none"},
     }
-
-
-def _targets(recipe: Recipe) -> Study:
     published = {"norm": "layer", "standardize": "none", "layers": 1}
+    changed = {name: {**published, **changes} for name, changes in arms.items()}
+    return Study("targets", "Which features should be predicted?", _varied("targets", changed))
 
-    def arm(name: str, **changes: Any) -> Arm:
-        return Arm(name, {"targets": {**published, **changes}})
 
+def _noise(asked: Asked) -> Study:
+    levels = [level for level in asked.settings.levels or _NOISE if level]
     arms = (
-        arm("layer norm (published)"),
-        arm("standardized by feature", standardize="feature"),
-        arm("standardized by position", standardize="position"),
-        arm("mean of half the layers", layers=max(1, _facts(recipe).depth // 2)),
-        arm("tanh", norm="tanh"),
-        arm("no norm", norm="none"),
+        Arm(f"{level:g}, {series}", asked.noisy(level, hold=hold), None, level, series)
+        for series, hold in (("as it starts", False), ("held", True))
+        for level in levels
     )
-    return Study("targets", "Which features should be predicted?", arms)
+    return Study("noise", "How much noise?", (Arm("sin-cos", SINCOS, None, 0.0), *arms), "curves")
 
 
-def _noise(recipe: Recipe, levels: Sequence[float]) -> Study:
-    def arms(series: str, hold: bool) -> list[Arm]:
-        return [
-            Arm(f"{level:g}, {series}", stochastic(recipe.positions, level, hold=hold), None, level, series)
-            for level in levels
-            if level
-        ]
-
-    none = Arm("sin-cos", SINCOS, None, 0.0)
-    return Study("noise", "How much noise?", (none, *arms("as it starts", False), *arms("held", True)), "curves")
+def _ema(asked: Asked) -> Study:
+    momenta = asked.settings.levels or _EMA
+    ends = {f"{start:g} to 1": (start, 1.0) for start in momenta} | {
+        f"{held:g} held": (held, held) for held in momenta
+    }
+    arms = {name: {"ema_momentum": start, "final_ema_momentum": end} for name, (start, end) in ends.items()}
+    return Study("ema", "How fast should the target encoder follow?", _varied("optimizer", arms))
 
 
-def _ema(momenta: Sequence[float]) -> Study:
-    def arm(name: str, start: float, end: float) -> Arm:
-        return Arm(name, {"optimizer": {"ema_momentum": start, "final_ema_momentum": end}})
-
-    rising = [arm(f"{start:g} to 1", start, 1.0) for start in momenta]
-    held = [arm(f"{start:g} held", start, start) for start in momenta]
-    return Study("ema", "How fast should the target encoder follow?", (*rising, *held))
-
-
-def _lr(recipe: Recipe, rates: Sequence[float]) -> Study:
-    arms = [Arm(f"AdamW {lr:g}", {"optimizer": {"lr": lr}}) for lr in rates or _LR]
-    if recipe.optimizer.kind == "muon":
-        arms += [Arm(f"Muon {lr:g}", {"optimizer": {"muon_lr": lr}}) for lr in (() if rates else _MUON_LR)]
-    return Study("lr", "Which learning rate?", tuple(arms))
+def _lr(asked: Asked) -> Study:
+    rates = asked.settings.levels
+    arms = {f"AdamW {lr:g}": {"lr": lr} for lr in rates or _LR}
+    if asked.recipe.optimizer.kind == "muon" and not rates:
+        arms |= {f"Muon {lr:g}": {"muon_lr": lr} for lr in _MUON_LR}
+    return Study("lr", "Which learning rate?", _varied("optimizer", arms))
 
 
-def _optimizer() -> Study:
-    def arm(name: str, **changes: Any) -> Arm:
-        return Arm(name, {"optimizer": changes})
-
-    def decay(start: float, end: float) -> Arm:
-        return arm(f"weight decay {start:g} to {end:g}", weight_decay=start, final_weight_decay=end)
-
-    arms = (
-        _AS_GIVEN,
-        arm("AdamW", kind="adamw"),
-        *(arm(f"Muon {lr:g}", kind="muon", muon_lr=lr) for lr in _MUON_LR),
-        arm("beta2 0.95", betas=(0.9, 0.95)),
-        arm("beta2 0.999", betas=(0.9, 0.999)),
-        *(decay(*ends) for ends in ((0.0, 0.0), (0.05, 0.05), (0.04, 0.1), (0.04, 0.4))),
-        arm("no clipping", clip_grad=None),
-        arm("gradient clipped at 1", clip_grad=1.0),
-    )
-    return Study("optimizer", "Which optimizer?", arms)
+def _optimizer(asked: Asked) -> Study:
+    arms: dict[str, dict[str, Any]] = {"AdamW": {"kind": "adamw"}}
+    arms |= {f"Muon {lr:g}": {"kind": "muon", "muon_lr": lr} for lr in _MUON_LR}
+    arms |= {f"beta2 {beta:g}": {"betas": (0.9, beta)} for beta in (0.95, 0.999)}
+    arms |= {
+        f"weight decay {start:g} to {end:g}": {"weight_decay": start, "final_weight_decay": end}
+        for start, end in ((0.0, 0.0), (0.05, 0.05), (0.04, 0.1), (0.04, 0.4))
+    }
+    arms |= {"no clipping": {"clip_grad": None}, "gradient clipped at 1": {"clip_grad": 1.0}}
+    return Study("optimizer", "Which optimizer?", (_AS_GIVEN, *_varied("optimizer", arms)))
 
 
-def _masks() -> Study:
-    def arm(name: str, **changes: Any) -> Arm:
-        return Arm(name, {"masking": changes})
-
-    arms = (
-        _AS_GIVEN,
-        *(arm(f"{count} targets", targets=count) for count in (1, 2, 4, 6)),
-        arm("small targets", target_scale=(0.05, 0.1)),
-        arm("8 small targets", targets=8, target_scale=(0.05, 0.1)),
-        arm("targets of 0.15 to 0.2", target_scale=(0.15, 0.2)),
-        arm("large targets", target_scale=(0.2, 0.3)),
-        arm("square targets", target_aspect=(1.0, 1.0)),
-        arm("aspect 0.75 to 1.5", target_aspect=(0.75, 1.5)),
-        arm("aspect 0.33 to 3", target_aspect=(0.33, 3.0)),
-        *(arm(f"{count} context{'s' * (count > 1)} an image", contexts_per_image=count) for count in (1, 2, 4)),
-    )
-    return Study("masks", "Which masks?", arms)
+def _masks(asked: Asked) -> Study:
+    arms: dict[str, dict[str, Any]] = {f"{count} targets": {"targets": count} for count in (1, 2, 4, 6)}
+    arms |= {
+        "small targets": {"target_scale": (0.05, 0.1)},
+        "8 small targets": {"targets": 8, "target_scale": (0.05, 0.1)},
+        "targets of 0.15 to 0.2": {"target_scale": (0.15, 0.2)},
+        "large targets": {"target_scale": (0.2, 0.3)},
+        "square targets": {"target_aspect": (1.0, 1.0)},
+        "aspect 0.75 to 1.5": {"target_aspect": (0.75, 1.5)},
+        "aspect 0.33 to 3": {"target_aspect": (0.33, 3.0)},
+    }
+    arms |= {f"{count} context{'s' * (count > 1)} an image": {"contexts_per_image": count} for count in (1, 2, 4)}
+    return Study("masks", "Which masks?", (_AS_GIVEN, *_varied("masking", arms)))
 
 
-def _predictor(recipe: Recipe) -> Study:
-    facts = _facts(recipe)
+def _predictor(asked: Asked) -> Study:
+    facts = _facts(asked)
 
     def arm(width: float, depth: float) -> Arm:
         size = {"dim": round(facts.dim * width), "depth": max(1, round(facts.depth * depth))}
@@ -139,7 +107,7 @@ def _predictor(recipe: Recipe) -> Study:
     return Study("predictor", "How large should the predictor be?", tuple(different.values()))
 
 
-def _augmentation() -> Study:
+def _augmentation(asked: Asked) -> Study:
     arms = (
         Arm("crop, flip, blur, grayscale (stop)", {"augmentation": "stop"}),
         Arm("crop (ijepa)", {"augmentation": "ijepa"}),
@@ -148,21 +116,23 @@ def _augmentation() -> Study:
     return Study("augmentation", "Which augmentation?", arms)
 
 
-def _grid(recipe: Recipe, sides: Sequence[int]) -> Study:
-    assert recipe.image_size
-    (height, width), *others = parse_image_sizes(recipe.image_size)
-    sides = tuple(side for side in sides if not height % side and not width % (height // side))
+def _grid(asked: Asked) -> Study:
+    assert asked.recipe.image_size
+    (height, width), *others = parse_image_sizes(asked.recipe.image_size)
+    wanted = [*map(int, asked.settings.levels)] or _GRIDS
+    sides = [side for side in wanted if not height % side and not width % (height // side)]
     if others or len(sides) < 2:
         raise UserError(
-            f"image_size is {recipe.image_size}, which leaves the study grid fewer than two numbers of patches to "
-            "compare. Use one size, such as 64, or name several as `levels`."
+            f"image_size is {asked.recipe.image_size}, which leaves the study grid fewer than two numbers of patches "
+            "to compare. Use one size, such as 64, or name several as `levels`."
         )
     arms = (Arm(f"{side}x{side * width // height}", {"patch_size": height // side}) for side in sides)
     return Study("grid", "How many patches?", tuple(arms))
 
 
-def _combined(recipe: Recipe) -> Study:
+def _combined(asked: Asked) -> Study:
     """Every lever set back to what was published, one at a time, and all together. What is as published drops out."""
+    recipe = asked.recipe
     assert recipe.batch_size and recipe.epochs
     published = with_defaults(Recipe(), "published", published_lr(recipe.batch_size))
     optimizer = {**dataclasses.asdict(published.optimizer), "warmup_epochs": recipe.epochs / 20}
@@ -171,7 +141,7 @@ def _combined(recipe: Recipe) -> Study:
     masks = {name: value for name, value in dataclasses.asdict(Masking()).items() if name not in ("kind", "cell")}
     levers: dict[str, dict[str, Any]] = {
         "targets": {"targets": {**dataclasses.asdict(published.targets), "layers": 1}},
-        "noise": stochastic(Positions(), 0.2),
+        "noise": {"positions": {"kind": "stochastic", "noise_to_signal": 0.2}},
         "EMA": {"optimizer": ema},
         "learning rate": {"optimizer": rates},
         "optimizer": {"optimizer": optimizer},
@@ -190,6 +160,20 @@ def _combined(recipe: Recipe) -> Study:
     return Study("combined", "What is each lever worth with all the others?", arms)
 
 
-def _facts(recipe: Recipe) -> ModelFacts:
-    assert recipe.model
-    return model_facts(recipe.model, recipe.model_options)
+def _facts(asked: Asked) -> ModelFacts:
+    assert asked.recipe.model
+    return model_facts(asked.recipe.model, asked.recipe.model_options)
+
+
+SEARCH: dict[str, Builder] = {
+    "targets": _targets,
+    "noise": _noise,
+    "ema": _ema,
+    "lr": _lr,
+    "optimizer": _optimizer,
+    "masks": _masks,
+    "predictor": _predictor,
+    "augmentation": _augmentation,
+    "grid": _grid,
+    "combined": _combined,
+}

@@ -1,38 +1,15 @@
-"""The studies there are, by name."""
+"""The studies there are, by name; and the one on scenes whose parts are ever freer in their place."""
 
-from collections.abc import Callable
 from typing import Any
 
 from flexpredict.data.scenes.scenes import IMAGE_OPTIONS, SceneOptions, read_options
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.recipe import Recipe
-from flexpredict.studies.ablations.paper import SINCOS, paper_studies, stochastic
-from flexpredict.studies.ablations.search import search_studies
-from flexpredict.studies.ablations.study import Arm, Study
+from flexpredict.studies.ablations.paper import PAPER
+from flexpredict.studies.ablations.search import SEARCH
+from flexpredict.studies.ablations.study import SINCOS, Arm, Asked, Study
 
-PAPER = {
-    "table6": "positions",
-    "table7": "noise on which tokens",
-    "table8": "half resolution",
-    "fig3": "level and covariance",
-    "fig4": "norms of A and m̃",
-    "l1": "L1 on A",
-    "covariance": "tied, fixed, untied, diagonal, from the image",
-    "mae": "on MAE",
-}
-SEARCH = {
-    "targets": "norm, standardization, layers",
-    "noise": "level, as it starts and held",
-    "ema": "of the target encoder",
-    "lr": "learning rate",
-    "optimizer": "AdamW, Muon, weight decay, clipping",
-    "masks": "number, size, aspect, contexts",
-    "predictor": "its size",
-    "augmentation": "crop, flip, blur",
-    "grid": "patches",
-    "combined": "each lever set back",
-}
 GROUPS = {"paper": tuple(PAPER), "search": tuple(SEARCH)}
 _OF_ONE_NUMBER = ("fig3", "fig4", "noise", "ema", "lr", "grid", "where")
 _LEVELS = (0.2, 0.5, 1.0, 2.0)
@@ -49,42 +26,35 @@ def names_of(study: str) -> tuple[str, ...]:
     return GROUPS.get(study, (study,))
 
 
-def find_studies(asked: StudySettings, recipe: Recipe) -> list[Study]:
+def find_studies(settings: StudySettings, recipe: Recipe) -> list[Study]:
     """The study that is asked for, or all of a group. recipe: what all arms share, with nothing left open."""
-    names = names_of(asked.study)
-    if asked.levels and (len(names) > 1 or names[0] not in _OF_ONE_NUMBER):
+    names = names_of(settings.study)
+    if settings.levels and (len(names) > 1 or names[0] not in _OF_ONE_NUMBER):
         raise UserError(
-            f"levels are given, and {asked.study} does not vary one number. Leave them out, or choose one of "
+            f"levels are given, and {settings.study} does not vary one number. Leave them out, or choose one of "
             f"{', '.join(_OF_ONE_NUMBER)}."
         )
-    builders: dict[str, Callable[[], Study]] = {
-        **paper_studies(recipe.positions, asked),
-        **search_studies(recipe, asked),
-        "where": lambda: where_study(recipe, asked),
-    }
-    return [builders[name]() for name in names]
+    builders = {**PAPER, **SEARCH, "where": _where}
+    return [builders[name](Asked(settings, recipe)) for name in names]
 
 
-def where_study(recipe: Recipe, asked: StudySettings) -> Study:
+def _where(asked: Asked) -> Study:
     """Stochastic positions less sin-cos, for scenes whose parts are ever freer in their place, at several levels."""
-    levels = [level for level in asked.levels or _LEVELS if level]
     arms = []
-    for freedom in asked.where:
-        train, test = _scenes(recipe, freedom)
+    for freedom in asked.settings.where:
+        train, test = _scenes(asked.recipe.data, freedom)
         series = f"where={freedom:g}"
         baseline = f"{series}, sin-cos"
         own: dict[str, Any] = {"series": series, "against": baseline, "test": test}
         arms.append(Arm(baseline, {"data": train, **SINCOS}, level=0.0, **own))
-        for level in levels:
-            noisy = stochastic(recipe.positions, level)
-            arms.append(Arm(f"{series}, noise {level:g}", {"data": train, **noisy}, level=level, **own))
+        for level in filter(None, asked.settings.levels or _LEVELS):
+            arms.append(Arm(f"{series}, noise {level:g}", {"data": train, **asked.noisy(level)}, level=level, **own))
     title = "Do stochastic positions help where what is predictable and where is not?"
-    return Study("where", title, tuple(arms), "surface", seeds=_SEEDS, scene_tasks=True)
+    return Study("where", title, tuple(arms), "surface", seeds=_SEEDS)
 
 
-def _scenes(recipe: Recipe, freedom: float) -> tuple[str, str]:
+def _scenes(data: str | list[str] | None, freedom: float) -> tuple[str, str]:
     """Names of training and test scenes, a fifth as many."""
-    data = recipe.data
     if not isinstance(data, str) or data.partition(":")[0] != "scenes":
         raise UserError(f"data is {data}, but the study where needs the built-in scenes. Use data=scenes:10000.")
     if not 0 <= freedom <= 1:

@@ -1,7 +1,15 @@
 """What a study is: arms that differ in what is asked, each compared with one of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from flexpredict.settings.ablation import StudySettings
+from flexpredict.settings.positions import Positions
+from flexpredict.settings.recipe import Recipe
+
+SINCOS: dict[str, Any] = {"positions": {"kind": "sincos"}}
+_KEPT = ("hold", "schedule", "final_level")  # of the recipe's positions, in arms that have tied noise
 
 
 @dataclass(frozen=True)
@@ -38,18 +46,14 @@ class Study:
         arms: the baseline first.
         form: of the figure: "points", "curves" over the level, "norms" of A and m̃ over it, or a "surface" over series
             and level.
-        axis: what the level is.
         seeds: runs of each arm, unless someone says otherwise.
-        scene_tasks: whether the number of objects and the distance of the nearest are asked too.
     """
 
     name: str
     title: str
     arms: tuple[Arm, ...]
     form: Literal["points", "curves", "norms", "surface"] = "points"
-    axis: str = "noise level ‖A n‖ / ‖ψ‖"
     seeds: int = 3
-    scene_tasks: bool = False
 
     @property
     def probes(self) -> bool:
@@ -59,3 +63,26 @@ class Study:
     def baseline(self, arm: Arm) -> Arm:
         """The arm that this one is compared with."""
         return next((other for other in self.arms if other.name == arm.against), self.arms[0])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What arms are made from: the settings of the study, and the shared recipe with nothing left open."""
+
+    settings: StudySettings
+    recipe: Recipe
+
+    def noisy(self, level: float | None = None, **options: Any) -> dict[str, Any]:
+        """Fields of an arm with noise of this level (default: `noise` of the settings).
+
+        How the level goes on over the run is as in the recipe's positions.
+        """
+        positions, usual = self.recipe.positions, Positions()
+        tied = options.get("covariance", "tied") == "tied"
+        kept = {name: getattr(positions, name) for name in _KEPT if tied or name != "hold"}
+        kept = {name: value for name, value in kept.items() if value != getattr(usual, name)}
+        level = self.settings.noise if level is None else level
+        return {"positions": {"kind": "stochastic", "noise_to_signal": level, **kept, **options}}
+
+
+Builder = Callable[[Asked], Study]

@@ -115,11 +115,6 @@ def digits_of(name: str) -> int:
     return 2 if name in _TWO_DIGITS else 1
 
 
-def as_markdown(lines: list[list[str]]) -> str:
-    rule = ["---", *("---:" for _ in lines[0][1:])]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (lines[0], rule, *lines[1:])) + "\n"
-
-
 def as_csv(study: Study, rows: list[Row]) -> str:
     """One line an arm, with each mean, half its 95 % interval, and the paired difference likewise."""
     names = list(rows[0].numbers)

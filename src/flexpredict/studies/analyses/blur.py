@@ -4,14 +4,12 @@ The paper guesses that high frequencies may get more variance than low ones. The
 A n in each frequency of ψ, by itself and over the variance that ψ has there on this grid.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from torch import Tensor
 
 from flexpredict.errors import UserError
@@ -28,7 +26,8 @@ from flexpredict.studies.analyses.covariance import (
     spectrum,
 )
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import COLORS, GRAY, Analysis, drawing, prepare, write_json
+from flexpredict.studies.analyses.output import Analysis, places_for, write_json
+from flexpredict.studies.figures import COLORS, GRAY, drawing, plain_ticks
 
 # Runs without noise have an A all the same. It is shown at the level that the paper's ViT-B starts with.
 _RATIO_WITHOUT_NOISE = 0.2
@@ -36,7 +35,7 @@ _FEW = 0.01  # the share of tokens that must be misplaced for the blur to have b
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
+class NoiseOfRun:
     """What the noise of one run hides.
 
     Args:
@@ -66,13 +65,13 @@ class Hidden:
         return float((self.levels < self.noise_std).double().mean())
 
 
-def hidden(opened: OpenedModel, noise_std: float | None = None, seed: int = 0) -> Hidden:
+def noise_of(opened: OpenedModel, noise_std: float | None = None, seed: int = 0) -> NoiseOfRun:
     """noise_std: another level than the run's own."""
     matrix, positions, grid = opened.matrix, opened.positions, opened.tokens.grid
     level = opened.level(noise_std) or _RATIO_WITHOUT_NOISE / noise_to_signal(matrix, positions, 1.0)
     new = opened.new_matrix
     records = read_records(RunFolder(Path(opened.name).expanduser()).metrics)
-    return Hidden(
+    return NoiseOfRun(
         opened,
         level,
         frequency_bands(matrix, positions, grid, level),
@@ -88,9 +87,8 @@ def draw_blur(models: Sequence[OpenedModel], out: Path, *, noise_std: float | No
     """blur.png and blur.json, for a few runs in one figure."""
     if not 1 <= len(models) <= len(COLORS):
         raise UserError(f"The blur figure shows 1 to {len(COLORS)} runs, not {len(models)}.")
-    runs = [hidden(opened, noise_std, seed) for opened in models]
-    prepare(out)
-    picture, data = out / "blur.png", out / "blur.json"
+    runs = [noise_of(opened, noise_std, seed) for opened in models]
+    picture, data = places_for(out, "blur", "json")
     write_json(data, {run.opened.name: _values(run) for run in runs})
     _draw(picture, runs)
     lines = [line for run in runs for line in _in_words(run)]
@@ -109,7 +107,7 @@ def draw_blur(models: Sequence[OpenedModel], out: Path, *, noise_std: float | No
     return Analysis(picture, data, tuple(lines), tuple(table))
 
 
-def _in_words(run: Hidden) -> list[str]:
+def _in_words(run: NoiseOfRun) -> list[str]:
     ratio, label = run.bands.high_to_low, run.opened.label
     chance = 2 * run.spectrum.ratio_by_chance
     if abs(ratio - 1) <= chance:
@@ -130,7 +128,7 @@ def _in_words(run: Hidden) -> list[str]:
     return lines
 
 
-def _values(run: Hidden) -> dict[str, Any]:
+def _values(run: NoiseOfRun) -> dict[str, Any]:
     return {
         "noise_std": run.noise_std,
         "noise_std_of_run": run.opened.noise_std,
@@ -143,17 +141,7 @@ def _values(run: Hidden) -> dict[str, Any]:
     }
 
 
-def _plain_ticks(scaled: Any) -> None:
-    """Few plain numbers on a logarithmic axis, where matplotlib would write as many powers as overlap."""
-    low, high = scaled.get_view_interval()
-    decades = math.log10(high / low)
-    steps = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
-    scaled.set_major_locator(LogLocator(subs=steps, numticks=8))
-    scaled.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    scaled.set_minor_formatter(NullFormatter())
-
-
-def _draw(path: Path, runs: Sequence[Hidden]) -> None:
+def _draw(path: Path, runs: Sequence[NoiseOfRun]) -> None:
     with drawing(path, 12.4, 7.0) as figure:
         ((shape, relative, eigenvalues), (log, moved, key)) = figure.subplots(2, 3)
         _draw_bands(shape, relative, runs)
@@ -164,10 +152,10 @@ def _draw(path: Path, runs: Sequence[Hidden]) -> None:
         key.legend(handles=lines, loc="center left", fontsize=10)
         key.set_axis_off()
         for scaled in (shape.xaxis, relative.xaxis, relative.yaxis, eigenvalues.yaxis, moved.xaxis):
-            _plain_ticks(scaled)
+            plain_ticks(scaled)
 
 
-def _draw_bands(shape: Any, relative: Any, runs: Sequence[Hidden]) -> None:
+def _draw_bands(shape: Any, relative: Any, runs: Sequence[NoiseOfRun]) -> None:
     for run, color in zip(runs, COLORS, strict=False):
         for part, (name, dashes) in enumerate((("columns", "--"), ("rows", "-"))):
             waves, label = run.bands.wavelengths.numpy(), f"{run.opened.label}, {name}"
@@ -179,66 +167,50 @@ def _draw_bands(shape: Any, relative: Any, runs: Sequence[Hidden]) -> None:
     flat = runs[0].bands.noise.mean() / runs[0].bands.signal.mean(dim=0)
     relative.plot(waves, flat.numpy(), ":", color="black", linewidth=1.0)
     relative.axhline(1.0, color=GRAY, linewidth=0.8)
-    relative.set_yscale("log")
     extent = max(runs[0].opened.tokens.grid)
     for axis in (shape, relative):
-        axis.set_xscale("log")
         axis.axvspan(2 * extent, waves[-1], color=GRAY, alpha=0.12, linewidth=0)
-        axis.set_xlabel("wavelength of the frequency (patches)")
-    shape.set_ylim(bottom=0.0)
-    shape.set_ylabel("variance of A n / its mean")
-    shape.set_title("Noise in each frequency of ψ\n(shaded: waves longer than two grids)")
-    relative.set_ylabel("variance of A n / variance of ψ")
-    relative.set_title("Noise over signal in each frequency\n(above 1 the frequency is drowned)")
+        axis.set(xscale="log", xlabel="wavelength of the frequency (patches)")
+    title = "Noise in each frequency of ψ\n(shaded: waves longer than two grids)"
+    shape.set(ylim=(0.0, None), ylabel="variance of A n / its mean", title=title)
+    title = "Noise over signal in each frequency\n(above 1 the frequency is drowned)"
+    relative.set(yscale="log", ylabel="variance of A n / variance of ψ", title=title)
 
 
-def _draw_spectrum(axis: Any, runs: Sequence[Hidden]) -> None:
-    def line(found: Spectrum, label: str, **style: Any) -> None:
-        share = found.eigenvalues / found.eigenvalues.sum()
-        axis.plot(range(1, len(share) + 1), share.numpy(), label=f"{label}: rank {found.effective_rank:.1f}", **style)
-
-    for run, color in zip(runs, COLORS, strict=False):
-        line(run.spectrum, run.opened.label, color=color)
-    line(runs[0].new_spectrum, "before training", color=GRAY, linewidth=1.0)
+def _draw_spectrum(axis: Any, runs: Sequence[NoiseOfRun]) -> None:
+    lines = [(run.spectrum, run.opened.label, color, 1.8) for run, color in zip(runs, COLORS, strict=False)]
+    for found, label, color, width in (*lines, (runs[0].new_spectrum, "before training", GRAY, 1.0)):
+        share = (found.eigenvalues / found.eigenvalues.sum()).numpy()
+        named = f"{label}: rank {found.effective_rank:.1f}"
+        axis.plot(range(1, len(share) + 1), share, label=named, color=color, linewidth=width)
     dim = len(runs[0].spectrum.eigenvalues)
     axis.axhline(1 / dim, color="black", linestyle=":", linewidth=1.0, label=f"identity: rank {dim}")
-    axis.set_yscale("log")
-    axis.set_xlabel("number of the eigenvalue")
-    axis.set_ylabel("share of the variance")
+    axis.set(yscale="log", xlabel="number of the eigenvalue", ylabel="share of the variance")
     axis.set_title("Spectrum of A Aᵀ, and its effective rank")
     axis.legend(fontsize=8)
 
 
-def _draw_log(axis: Any, runs: Sequence[Hidden]) -> None:
-    noisy = False
-    for run, color in zip(runs, COLORS, strict=False):
-        if run.log and run.opened.noise_std:
-            noisy = True
-            steps, blurs = zip(*run.log, strict=True)
-            axis.plot(steps, blurs, color=color)
-    if not noisy:
-        axis.text(0.5, 0.5, "no log of a run with noise", ha="center", transform=axis.transAxes)
-    elif not any(blur for run in runs for _, blur in run.log):
+def _draw_log(axis: Any, runs: Sequence[NoiseOfRun]) -> None:
+    noisy = [(run, color) for run, color in zip(runs, COLORS, strict=False) if run.log and run.opened.noise_std]
+    for run, color in noisy:
+        axis.plot(*zip(*run.log, strict=True), color=color)
+    note = "" if noisy else "no log of a run with noise"
+    if noisy and not any(blur for run in runs for _, blur in run.log):
         axis.set_ylim(-0.05, 1.0)
         note = "zero throughout: on so small a grid\nthe true place stays nearest"
-        axis.text(0.5, 0.5, note, ha="center", transform=axis.transAxes)
-    axis.set_xlabel("step")
-    axis.set_ylabel("mean distance (patches)")
-    axis.set_title("Location blur over training")
+    axis.text(0.5, 0.5, note, ha="center", transform=axis.transAxes)
+    axis.set(xlabel="step", ylabel="mean distance (patches)", title="Location blur over training")
 
 
-def _draw_moved(axis: Any, runs: Sequence[Hidden]) -> None:
+def _draw_moved(axis: Any, runs: Sequence[NoiseOfRun]) -> None:
     for run, color in zip(runs, COLORS, strict=False):
         share = 100 * torch.arange(1, len(run.levels) + 1) / len(run.levels)
         axis.plot(run.levels.numpy(), share.numpy(), color=color)
         label = "noise_std" if run.opened.noise_std else "no noise, shown at"
         label = f"{run.opened.label}: {label} {run.noise_std:.2g}"
         axis.axvline(run.noise_std, color=color, linestyle="-.", linewidth=1.2, label=label)
+    first = min(min(float(run.levels[0]), run.noise_std) for run in runs) / 2
     # The last few draws point away from the grid and are never taken for another place.
-    shown = [float(run.levels[len(run.levels) * 9 // 10]) for run in runs]
-    axis.set_xlim(min(min(float(run.levels[0]), run.noise_std) for run in runs) / 2, max(shown))
-    axis.set_xscale("log")
-    axis.set_ylim(0, 100)
-    axis.set_xlabel("noise_std")
-    axis.set_ylabel("tokens taken for another place (%)")
-    axis.set_title("At which level the place is lost")
+    last = max(float(run.levels[len(run.levels) * 9 // 10]) for run in runs)
+    axis.set(xscale="log", xlim=(first, last), ylim=(0, 100), xlabel="noise_std")
+    axis.set(ylabel="tokens taken for another place (%)", title="At which level the place is lost")

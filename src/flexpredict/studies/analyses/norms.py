@@ -10,13 +10,14 @@ from typing import Any
 import matplotlib
 
 from flexpredict.errors import UserError, printable
-from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.studies.ablations.measuring import NORMS
+from flexpredict.studies.ablations.summary import Estimate
 from flexpredict.studies.analyses.opening import run_config
-from flexpredict.studies.analyses.output import COLORS, Analysis, drawing, prepare, write_csv
+from flexpredict.studies.analyses.output import Analysis, places_for, write_csv
+from flexpredict.studies.figures import COLORS, drawing
 
-_NORMS = {"A_norm": "‖A‖", "mask_token_norm": "‖m̃‖"}
 _IN_THE_PAPER = {"A_norm": "falls", "mask_token_norm": "rises"}
 
 
@@ -32,11 +33,11 @@ class LoggedRun:
 
 @dataclass(frozen=True)
 class Level:
-    """Final norms of all runs at one noise level: the mean, and half of its 95 % interval if there are several."""
+    """Final norms of all runs at one noise level."""
 
     noise_std: float
     runs: int
-    norms: dict[str, tuple[float, float | None]]
+    norms: dict[str, Estimate]
 
 
 def logged_run(name: str | Path) -> LoggedRun:
@@ -45,14 +46,14 @@ def logged_run(name: str | Path) -> LoggedRun:
     if not folder.path.is_dir():
         raise UserError(f"There is no run folder '{printable(str(name))}' (looked for in {Path.cwd()}).")
     run_config(folder)
-    records = [record for record in read_records(folder.metrics) if all(key in record for key in _NORMS)]
+    records = [record for record in read_records(folder.metrics) if all(key in record for key in NORMS)]
     if not records:
         raise UserError(f"{folder.metrics} says nothing of ‖A‖ and ‖m̃‖. Give runs that have trained for a while.")
     return LoggedRun(
         str(name),
         _level(records[0]),
         tuple(record["step"] for record in records),
-        {key: tuple(record[key] for record in records) for key in _NORMS},
+        {key: tuple(record[key] for record in records) for key in NORMS},
     )
 
 
@@ -62,29 +63,26 @@ def by_level(runs: Sequence[LoggedRun]) -> list[Level]:
     for run in runs:
         groups[run.level].append(run)
     return [
-        Level(level, len(same), {key: mean_and_interval([run.norms[key][-1] for run in same]) for key in _NORMS})
+        Level(level, len(same), {key: Estimate.of([run.norms[key][-1] for run in same]) for key in NORMS})
         for level, same in sorted(groups.items())
     ]
 
 
 def draw_norms(names: Sequence[str | Path], out: Path) -> Analysis:
     """norms.png and norms.csv (a row for each logged step of each run)."""
-    if not names:
-        raise UserError("The norms figure compares runs: give one or more run folders of different noise levels.")
     runs = [logged_run(name) for name in names]
     levels = by_level(runs)
-    prepare(out)
-    picture, data = out / "norms.png", out / "norms.csv"
+    picture, data = places_for(out, "norms", "csv")
     write_csv(
         data,
         [
-            {"run": run.name, "noise_std": run.level, "step": step, **{key: run.norms[key][at] for key in _NORMS}}
+            {"run": run.name, "noise_std": run.level, "step": step, **{key: run.norms[key][at] for key in NORMS}}
             for run in runs
             for at, step in enumerate(run.steps)
         ],
     )
     _draw(picture, runs, levels)
-    lines = [_trend(levels, key) for key in _NORMS] if len(levels) > 1 else ["One noise level: nothing to compare."]
+    lines = [_trend(levels, key) for key in NORMS] if len(levels) > 1 else ["One noise level: nothing to compare."]
     last_steps = sorted({run.steps[-1] for run in runs})
     if len(last_steps) > 1:
         lines.append(f"These runs ended at different steps ({', '.join(f'{step:g}' for step in last_steps)}).")
@@ -92,7 +90,7 @@ def draw_norms(names: Sequence[str | Path], out: Path) -> Analysis:
         {
             "noise_std": f"{level.noise_std:.4g}",
             "runs": str(level.runs),
-            **{f"final {_NORMS[key]}": _with_interval(*level.norms[key]) for key in _NORMS},
+            **{f"final {NORMS[key]}": level.norms[key].in_words(digits=3) for key in NORMS},
         }
         for level in levels
     ]
@@ -107,21 +105,17 @@ def _level(first: dict[str, Any]) -> float:
 
 def _trend(levels: Sequence[Level], key: str) -> str:
     """From the least to the most noise, compared with the paper, and whether the change is more than chance."""
-    (first, first_half), (last, last_half) = levels[0].norms[key], levels[-1].norms[key]
-    seen = "falls" if last < first else "rises" if last > first else "stays as it is"
+    first, last = levels[0].norms[key], levels[-1].norms[key]
+    seen = "falls" if last.mean < first.mean else "rises" if last.mean > first.mean else "stays as it is"
     verdict = "as in the paper" if seen == _IN_THE_PAPER[key] else f"while in the paper it {_IN_THE_PAPER[key]}"
-    if first_half is None or last_half is None:
+    if first.half is None or last.half is None:
         certainty = "With one run at a level this may be chance."
-    elif abs(last - first) > math.hypot(first_half, last_half):
+    elif abs(last.mean - first.mean) > math.hypot(first.half, last.half):
         certainty = "The change is larger than its 95 % interval."
     else:
         certainty = "But the change is within its 95 % interval, so it may be chance."
-    course = ", ".join(f"{level.norms[key][0]:.3g} at {level.noise_std:.3g}" for level in levels)
-    return f"With more noise {_NORMS[key]} {seen} ({course}), {verdict}. {certainty}"
-
-
-def _with_interval(mean: float, half_width: float | None) -> str:
-    return f"{mean:.3f}" if half_width is None else f"{mean:.3f} ± {half_width:.3f}"
+    course = ", ".join(f"{level.norms[key].mean:.3g} at {level.noise_std:.3g}" for level in levels)
+    return f"With more noise {NORMS[key]} {seen} ({course}), {verdict}. {certainty}"
 
 
 def _draw(path: Path, runs: Sequence[LoggedRun], levels: Sequence[Level]) -> None:
@@ -129,27 +123,18 @@ def _draw(path: Path, runs: Sequence[LoggedRun], levels: Sequence[Level]) -> Non
     colors = {level.noise_std: shades(0.9 * at / max(1, len(levels) - 1)) for at, level in enumerate(levels)}
     with drawing(path, 8.6, 6.2) as figure:
         axes = figure.subplots(2, 2)
-        for row, (key, symbol) in enumerate(_NORMS.items()):
+        for row, (key, symbol) in enumerate(NORMS.items()):
             final, course = axes[row]
-            final.errorbar(
-                [level.noise_std for level in levels],
-                [level.norms[key][0] for level in levels],
-                yerr=[level.norms[key][1] or 0.0 for level in levels],
-                fmt="o-",
-                color=COLORS[row],
-                capsize=4,
-            )
-            final.set_ylabel(f"{symbol} at the end")
-            final.set_title(f"{symbol} against the noise level")
-            final.set_xlabel("noise_std")
-            shown: set[float] = set()
+            means = [level.norms[key].mean for level in levels]
+            bars = [level.norms[key].half or 0.0 for level in levels]
+            final.errorbar(list(colors), means, yerr=bars, fmt="o-", color=COLORS[row], capsize=4)
+            title = f"{symbol} against the noise level"
+            final.set(xlabel="noise_std", ylabel=f"{symbol} at the end", title=title)
             for run in runs:
-                label = None if run.level in shown else f"noise_std {run.level:.3g}"
-                shown.add(run.level)
+                label = f"noise_std {run.level:.3g}"
+                label = "" if label in course.get_legend_handles_labels()[1] else label
                 course.plot(run.steps, run.norms[key], color=colors[run.level], label=label, linewidth=1.3)
-            course.set_title(f"{symbol} over training")
-            course.set_xlabel("step")
-            course.set_ylabel(symbol)
+            course.set(xlabel="step", ylabel=symbol, title=f"{symbol} over training")
         axes[0, 1].legend()
         many = any(level.runs > 1 for level in levels)
         note = "bars: 95 % interval of the mean over runs (Student's t)" if many else "one run at each level"

@@ -2,15 +2,12 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from rich.table import Table
 from rich.text import Text
@@ -18,22 +15,6 @@ from rich.text import Text
 from flexpredict.errors import UserError
 from flexpredict.files import write_atomically, write_text_atomically
 from flexpredict.showing import SimpleResult
-
-# Okabe and Ito's colors, which the color-blind can tell apart.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-GRAY = "#777777"
-_STYLE = {
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.labelsize": 10,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": False,
-    "lines.linewidth": 1.8,
-    "image.interpolation": "nearest",
-}
 
 Row = dict[str, str]
 
@@ -73,31 +54,16 @@ class Analysis(SimpleResult):
         return {**files, "lines": list(self.lines), "table": [dict(row) for row in self.rows]}
 
 
-@contextmanager
-def drawing(path: Path, width: float, height: float, dpi: int = 100) -> Iterator[Figure]:
-    """A figure of so many inches, written to `path` when it is done. No window is needed."""
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure
-
-        def write(temporary: Path) -> None:
-            # Without the version of the library in it, the same figure is the same file.
-            figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
-
-        write_atomically(path, write)
-
-
-def prepare(out: Path) -> Path:
-    """The folder for the files."""
+def places_for(out: Path, name: str, suffix: str) -> tuple[Path, Path]:
+    """Where the picture and its data go: NAME.png and NAME.SUFFIX in the folder `out`, which is made."""
     if out.exists() and not out.is_dir():
         raise UserError(f"out={out} is a file. Name a folder.")
     out.mkdir(parents=True, exist_ok=True)
-    return out
+    return out / f"{name}.png", out / f"{name}.{suffix}"
 
 
-def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> None:
+def write_arrays(path: Path, **arrays: ArrayLike) -> None:
     """An .npz file."""
-
     values: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
 
     def write(temporary: Path) -> None:

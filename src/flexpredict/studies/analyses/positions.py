@@ -4,6 +4,7 @@ For a query patch q the maps show the cosine of ψ_q + A n with each sin-cos pos
 of n, and on average over many draws.
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from flexpredict.model.positions import noise_to_signal
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.sizes import Grid
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
-from flexpredict.studies.analyses.places import in_words, place
+from flexpredict.studies.analyses.output import Analysis, places_for, write_arrays
+from flexpredict.studies.figures import drawing
 
 _DRAWS_AT_ONCE = 256
 _TITLE_WIDTH = 16  # letters in a line over a map, so that titles do not meet
@@ -75,25 +76,13 @@ def draw_positions(
         f"one draw, noise_std {level:.3g}": found.one_draw,
         f"mean of {draws:,} draws": found.mean,
     }
-    prepare(out)
-    picture, data = out / "positions.png", out / "positions.npz"
-    write_arrays(
-        data,
-        {
-            "queries": asked,
-            "grid": grid,
-            "noise_std": level,
-            "noise_to_signal": ratio,
-            "deterministic": found.deterministic,
-            "one_draw": found.one_draw,
-            "mean": found.mean,
-        },
-    )
+    picture, data = places_for(out, "positions", "npz")
+    write_arrays(data, queries=asked, grid=grid, noise_std=level, noise_to_signal=ratio, **vars(found))
     _draw(picture, columns, asked, grid, f"{opened.label}: ‖A n‖ / ‖ψ‖ = {ratio:.2f}")
-    shrunk = _shrinkage(found)
+    factor, rest = _shrinkage(found)
     lines = [
-        f"Noise of {ratio:.2f} times the length of ψ. On average it multiplies the map by {shrunk.factor:.2f}; what "
-        f"that leaves unexplained of the map's shape is {100 * shrunk.rest:.1f} % of its variance.",
+        f"Noise of {ratio:.2f} times the length of ψ. On average it multiplies the map by {factor:.2f}; what "
+        f"that leaves unexplained of the map's shape is {100 * rest:.1f} % of its variance.",
     ]
     if not level:
         lines.append("This run has no noise, so the columns are equal. Give noise_std to see what some would do.")
@@ -107,19 +96,12 @@ def draw_positions(
     return Analysis(picture, data, tuple(lines), tuple(table))
 
 
-@dataclass(frozen=True)
-class _Shrinkage:
+def _shrinkage(found: Similarities) -> tuple[float, float]:
     """The mean map as a multiple of the deterministic one: the best factor, and what it leaves of the variance."""
-
-    factor: float
-    rest: float
-
-
-def _shrinkage(found: Similarities) -> _Shrinkage:
     clean, mean = found.deterministic.double(), found.mean.double()
     factor = float((clean * mean).sum() / clean.square().sum())
     spread = (mean - mean.mean(dim=1, keepdim=True)).square().sum()
-    return _Shrinkage(factor, float((mean - factor * clean).square().sum() / spread.clamp_min(1e-12)))
+    return factor, float((mean - factor * clean).square().sum() / spread.clamp_min(1e-12))
 
 
 def _usual_queries(grid: Grid) -> list[int]:
@@ -133,6 +115,24 @@ def _summary(similarity: Tensor, query: int, grid: Grid) -> str:
     """At the query, at its neighbors, and at all others."""
     near, far = neighborhood(query, grid)
     return f"{similarity[query]:.2f} / {similarity[near].mean():.2f} / {similarity[far].mean():.2f}"
+
+
+def place(text: str, grid: Grid, option: str) -> int:
+    """The index of the patch at "ROW,COLUMN", row by row over the grid."""
+    found = re.fullmatch(r"(\d+)\s*,\s*(\d+)", text.strip())
+    if found is None:
+        raise UserError(f"{option}={text} is no place. Give ROW,COLUMN, both counted from 0, such as {option}=2,3.")
+    row, column = int(found[1]), int(found[2])
+    if row >= grid[0] or column >= grid[1]:
+        raise UserError(
+            f"{option}={text} is outside the grid of {grid[0]}x{grid[1]} patches: rows are 0 to {grid[0] - 1}, "
+            f"columns 0 to {grid[1] - 1}."
+        )
+    return row * grid[1] + column
+
+
+def in_words(index: int, grid: Grid) -> str:
+    return f"row {index // grid[1]}, column {index % grid[1]}"
 
 
 def neighborhood(query: int, grid: Grid) -> tuple[Tensor, Tensor]:
@@ -155,11 +155,7 @@ def _draw(path: Path, columns: dict[str, Tensor], queries: Tensor, grid: Grid, t
                 # Black on white is seen on any color of the map.
                 for color, size in (("white", 7), ("black", 4)):
                     axis.plot(query % grid[1], query // grid[1], "s", color=color, markersize=size)
-                axis.set_xticks([])
-                axis.set_yticks([])
-                if row == 0:
-                    axis.set_title(textwrap.fill(name, _TITLE_WIDTH))
-                if column == 0:
-                    axis.set_ylabel(in_words(query, grid))
+                axis.set(xticks=[], yticks=[], title="" if row else textwrap.fill(name, _TITLE_WIDTH))
+                axis.set_ylabel("" if column else in_words(query, grid))
         figure.colorbar(shown, ax=axes, label="cosine similarity to each position", shrink=0.7)
         figure.suptitle(title, fontsize=11)

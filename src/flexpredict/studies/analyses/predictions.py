@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
+from matplotlib.patches import Rectangle
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,16 +24,16 @@ from flexpredict.randomness import stream_key
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.sizes import Grid
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import Analysis, drawing, prepare, write_arrays
-from flexpredict.studies.analyses.places import in_words, place
-from flexpredict.studies.analyses.positions import neighborhood
+from flexpredict.studies.analyses.output import Analysis, places_for, write_arrays
+from flexpredict.studies.analyses.positions import in_words, neighborhood, place
+from flexpredict.studies.figures import drawing
 
 _SEEDS_TRIED = 200  # for a mask that hides an asked-for patch
 _SCENES = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Puzzle:
+class MaskedImage:
     """A mask and one of the patches that it hides.
 
     context: Nc and targets: M Nt, indices on the grid of what is predicted; block, slot: of the patch in targets.
@@ -56,12 +56,12 @@ def heatmap(similarity: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 @torch.no_grad()
-def predicted_similarity(model: IJEPA, pixels: Tensor, puzzle: Puzzle) -> Tensor:
-    """Cosines of the predicted feature of the puzzle's patch with all tokens. pixels: 3 H W uint8 -> N."""
+def predicted_similarity(model: IJEPA, pixels: Tensor, view: MaskedImage) -> Tensor:
+    """Cosines of the predicted feature of the masked patch with all tokens. pixels: 3 H W uint8 -> N."""
     images = normalize(pixels[None])
-    prediction = model(images, puzzle.context[None, None], puzzle.targets[None, None])
-    tokens = target_tokens(model, images, puzzle.grid)[0]
-    return F.cosine_similarity(prediction.predictions[0, puzzle.block, puzzle.slot][None].float(), tokens, dim=1)
+    prediction = model(images, view.context[None, None], view.targets[None, None])
+    tokens = target_tokens(model, images, view.grid)[0]
+    return F.cosine_similarity(prediction.predictions[0, view.block, view.slot][None].float(), tokens, dim=1)
 
 
 @torch.no_grad()
@@ -74,14 +74,14 @@ def target_tokens(model: IJEPA, images: Tensor, grid: Grid) -> Tensor:
     return features.flatten(1, 2)
 
 
-def draw_puzzle(opened: OpenedModel, patch: str | None = None, mask_seed: int = 0) -> Puzzle:
+def draw_mask(opened: OpenedModel, patch: str | None = None, mask_seed: int = 0) -> MaskedImage:
     """A mask of the run's own kind, and the asked-for patch of it, or the middle of its first target block."""
     model = _predicting(opened)
     grid = model.mask_grid(torch.empty(1, 3, *opened.image_size))
     check_masking(opened.recipe.masking, grid)
     context, targets = _mask(opened, grid, mask_seed)
     if patch is None:
-        return Puzzle(grid, context, targets, 0, _middle(targets[0], grid))
+        return MaskedImage(grid, context, targets, 0, _middle(targets[0], grid))
     index = place(patch, grid, "patch")
     found = (targets == index).nonzero()
     if not len(found):
@@ -89,7 +89,7 @@ def draw_puzzle(opened: OpenedModel, patch: str | None = None, mask_seed: int = 
         seed = next(others, None)
         hint = f"With mask_seed={seed} it is." if seed is not None else "Choose another patch."
         raise UserError(f"patch={patch} is not predicted under the mask of mask_seed={mask_seed}. {hint}")
-    return Puzzle(grid, context, targets, int(found[0, 0]), int(found[0, 1]))
+    return MaskedImage(grid, context, targets, int(found[0, 0]), int(found[0, 1]))
 
 
 def draw_predictions(
@@ -111,50 +111,47 @@ def draw_predictions(
         raise UserError(f"The predictions of one or two runs are drawn side by side, not of {len(models)}.")
     if not temperature > 0:
         raise UserError(f"temperature={temperature:g} must be more than 0 (the paper's: 1).")
-    puzzle = draw_puzzle(models[0], patch, mask_seed)
+    view = draw_mask(models[0], patch, mask_seed)
     source, index = (_file(image), 0) if image is not None else (_source(models[0], data), index)
     pictures, maps = [], []
     for opened in models:
         model = _predicting(opened)
-        if model.mask_grid(torch.empty(1, 3, *opened.image_size)) != puzzle.grid:
+        if model.mask_grid(torch.empty(1, 3, *opened.image_size)) != view.grid:
             raise UserError(
                 f"{models[0].name} and {opened.name} cut an image into different grids, so one mask does not fit "
                 "both. Compare runs with the same image_size and patch_size."
             )
         pictures.append(_read(source, index, opened.image_size))
-        maps.append(predicted_similarity(model, pictures[-1], puzzle))
-    prepare(out)
-    paths = out / "predictions.png", out / "predictions.npz"
+        maps.append(predicted_similarity(model, pictures[-1], view))
+    paths = places_for(out, "predictions", "npz")
     heat = [heatmap(similarity, temperature) for similarity in maps]
     write_arrays(
         paths[1],
-        {
-            "image": pictures[0].permute(1, 2, 0),
-            "grid": puzzle.grid,
-            "context": puzzle.context,
-            "targets": puzzle.targets,
-            "patch": puzzle.patch,
-            "temperature": temperature,
-            "runs": [opened.name for opened in models],
-            "cosine": torch.stack(maps),
-            "heat": torch.stack(heat),
-        },
+        image=pictures[0].permute(1, 2, 0),
+        grid=view.grid,
+        context=view.context,
+        targets=view.targets,
+        patch=view.patch,
+        temperature=temperature,
+        runs=[opened.name for opened in models],
+        cosine=torch.stack(maps),
+        heat=torch.stack(heat),
     )
-    _draw(paths[0], models, pictures[0], puzzle, heat, temperature)
-    near, far = neighborhood(puzzle.patch, puzzle.grid)
+    _draw(paths[0], models, pictures[0], view, heat, temperature)
+    near, far = neighborhood(view.patch, view.grid)
     table = [
         {
             "run": opened.label,
-            "cosine with the patch itself": f"{similarity[puzzle.patch]:.2f}",
+            "cosine with the patch itself": f"{similarity[view.patch]:.2f}",
             "with its neighbors": f"{similarity[near].mean():.2f}",
             "with all others": f"{similarity[far].mean():.2f}",
-            "most like": in_words(int(similarity.argmax()), puzzle.grid),
+            "most like": in_words(int(similarity.argmax()), view.grid),
         }
         for opened, similarity in zip(models, maps, strict=True)
     ]
     lines = (
-        f"{printable(source.describe(index))}: the patch at {in_words(puzzle.patch, puzzle.grid)}, predicted from "
-        f"{len(puzzle.context)} of {puzzle.grid[0] * puzzle.grid[1]} patches.",
+        f"{printable(source.describe(index))}: the patch at {in_words(view.patch, view.grid)}, predicted from "
+        f"{len(view.context)} of {view.grid[0] * view.grid[1]} patches.",
     )
     return Analysis(*paths, lines, tuple(table))
 
@@ -209,41 +206,31 @@ def _draw(
     path: Path,
     models: Sequence[OpenedModel],
     pixels: Tensor,
-    puzzle: Puzzle,
+    view: MaskedImage,
     heat: Sequence[Tensor],
     temperature: float,
 ) -> None:
-    rows, columns = puzzle.grid
-    image = pixels.permute(1, 2, 0).numpy()
+    (rows, columns), image = view.grid, pixels.permute(1, 2, 0)
     height, width = image.shape[0] // rows, image.shape[1] // columns
-    seen = np.zeros(rows * columns, dtype=bool)
-    seen[puzzle.context.numpy()] = True
-    masked = np.where(np.kron(seen.reshape(rows, columns), np.ones((height, width)))[..., None] > 0, image, 0)
-    top, left = puzzle.patch // columns * height, puzzle.patch % columns * width
-    masked = masked.copy()
+    top, left = view.patch // columns * height, view.patch % columns * width
+    seen = torch.zeros(rows * columns, dtype=torch.uint8)
+    seen[view.context] = 1
+    masked = image * seen.view(rows, columns, 1).repeat_interleave(height, 0).repeat_interleave(width, 1)
     masked[top : top + height, left : left + width] = 255
-    extent = (0, image.shape[1], image.shape[0], 0)
+    extent, where = (0, image.shape[1], image.shape[0], 0), in_words(view.patch, view.grid)
     panels = 2 + len(models)
     with drawing(path, 2.5 * panels, 3.1 * image.shape[0] / image.shape[1] + 0.2) as figure:
         axes = figure.subplots(1, panels)
         for axis, picture, title in zip(axes, (image, masked), ("image", "context, patch in white"), strict=False):
-            axis.imshow(picture)
+            axis.imshow(picture.numpy())
             axis.set_title(title)
         for axis, opened, shares in zip(axes[2:], models, heat, strict=True):
-            axis.imshow(image.mean(axis=2), cmap="gray", extent=extent, vmin=0, vmax=255)
+            axis.imshow(image.float().mean(dim=2).numpy(), cmap="gray", extent=extent, vmin=0, vmax=255)
             # Each on a scale of its own: at temperature 1 the shares differ by a factor of two or so.
             shown = axis.imshow(100 * shares.view(rows, columns).numpy(), cmap="inferno", alpha=0.75, extent=extent)
-            axis.plot(
-                [left, left + width, left + width, left, left],
-                [top, top, top + height, top + height, top],
-                color="white",
-                linewidth=2.5,
-            )
+            axis.add_patch(Rectangle((left, top), width, height, fill=False, color="white", linewidth=2.5))
             axis.set_title(opened.label)
             figure.colorbar(shown, ax=axis, location="bottom", shrink=0.9, label="share of the softmax (%)")
         for axis in axes:
             axis.set_axis_off()
-        figure.suptitle(
-            f"What the prediction at {in_words(puzzle.patch, puzzle.grid)} is like (temperature {temperature:g})",
-            fontsize=11,
-        )
+        figure.suptitle(f"What the prediction at {where} is like (temperature {temperature:g})", fontsize=11)

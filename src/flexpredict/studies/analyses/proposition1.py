@@ -18,7 +18,8 @@ from torch import Tensor
 
 from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.randomness import normal, stream_key, uniform
-from flexpredict.studies.analyses.output import COLORS, GRAY, Analysis, drawing, prepare, write_csv
+from flexpredict.studies.analyses.output import Analysis, places_for, write_csv
+from flexpredict.studies.figures import COLORS, GRAY, drawing
 
 Function = Callable[[Tensor], Tensor]
 
@@ -120,8 +121,7 @@ def course(prior: Prior, samples: Sequence[int], repeats: int = REPEATS, seed: i
 
 def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
     """proposition1.png and proposition1.csv."""
-    prepare(out)
-    picture, data = out / "proposition1.png", out / "proposition1.csv"
+    picture, data = places_for(out, "proposition1", "csv")
     courses = [course(prior, SAMPLES, seed=seed) for prior in (UNIFORM, GAUSSIAN)]
     write_csv(
         data,
@@ -159,37 +159,25 @@ def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
 
 def _draw(path: Path, courses: Sequence[Course], seed: int) -> None:
     r = torch.linspace(-3.6, 3.6, 721, dtype=torch.float64)
+    x = r.numpy()
     with drawing(path, 12.6, 4.3) as figure:
-        axes = figure.subplots(1, 3)
-        for axis, one in zip(axes, courses, strict=False):
-            best = best_predictor(clean, one.prior.density, NOISE, r)
-            blurred = gaussian_blur(clean, NOISE, r)
-            learned = learned_predictor(one.prior, SAMPLES[-1], seed)(r)
-            axis.plot(r.numpy(), clean(r).numpy(), color=GRAY, linewidth=0.9, label="clean f(r)")
-            axis.plot(r.numpy(), best.numpy(), color="black", linewidth=3.2, label="best predictor E[Y | R = r]")
-            axis.plot(r.numpy(), blurred.numpy(), "--", color=COLORS[1], label="Gaussian blur of f")
+        *axes, errors = figure.subplots(1, 3)
+        for axis, one, color in zip(axes, courses, COLORS, strict=False):
+            best = best_predictor(clean, one.prior.density, NOISE, r).numpy()
+            blurred, learned = gaussian_blur(clean, NOISE, r), learned_predictor(one.prior, SAMPLES[-1], seed)(r)
+            axis.plot(x, clean(r).numpy(), color=GRAY, linewidth=0.9, label="clean f(r)")
+            axis.plot(x, best, color="black", linewidth=3.2, label="best predictor E[Y | R = r]")
+            axis.plot(x, blurred.numpy(), "--", color=COLORS[1], label="Gaussian blur of f")
             label = f"learned from {SAMPLES[-1]:,} samples"
-            axis.plot(r.numpy(), learned.numpy(), ":", color=COLORS[5], linewidth=2.2, label=label)
-            axis.set_xlabel("noisy place r (units of x)")
-            axis.set_ylim(-2.0, 2.9)
-            axis.set_title(f"{one.prior.name}, noise s = {NOISE}")
+            axis.plot(x, learned.numpy(), ":", color=COLORS[5], linewidth=2.2, label=label)
+            title = f"{one.prior.name}, noise s = {NOISE}"
+            axis.set(xlabel="noisy place r (units of x)", ylim=(-2.0, 2.9), title=title)
+            means, halves = zip(*one.learned, strict=True)
+            bars, label = [half or 0.0 for half in halves], f"learned, {one.prior.name}"
+            errors.errorbar(SAMPLES, means, yerr=bars, fmt="o-", color=color, capsize=3, label=label)
+            errors.axhline(one.blur, color=color, linestyle="--", label=f"Gaussian blur, {one.prior.name}")
         axes[0].set_ylabel("prediction of Y")
         axes[0].legend(loc="upper left", ncols=2, fontsize=8, handlelength=1.4, columnspacing=0.9)
-        for one, color in zip(courses, COLORS, strict=False):
-            means, bars = zip(*one.learned, strict=True)
-            axes[2].errorbar(
-                SAMPLES,
-                means,
-                yerr=[bar or 0.0 for bar in bars],
-                fmt="o-",
-                color=color,
-                capsize=3,
-                label=f"learned, {one.prior.name}",
-            )
-            axes[2].axhline(one.blur, color=color, linestyle="--", label=f"Gaussian blur, {one.prior.name}")
-        axes[2].set_xscale("log")
-        axes[2].set_yscale("log")
-        axes[2].set_xlabel("number of samples (R, Y)")
-        axes[2].set_ylabel("RMS distance to the best predictor")
-        axes[2].set_title(f"Error (95 % intervals, {REPEATS} repeats)")
-        axes[2].legend(fontsize=8)
+        errors.set(xscale="log", yscale="log", xlabel="number of samples (R, Y)")
+        errors.set(ylabel="RMS distance to the best predictor", title=f"Error (95 % intervals, {REPEATS} repeats)")
+        errors.legend(fontsize=8)

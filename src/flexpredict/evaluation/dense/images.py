@@ -1,32 +1,38 @@
 """Images with a map each, a number for every pixel: classes or depths. Opened by name and checked before any work."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from rich.console import Console
 
 from flexpredict.cores import cores
-from flexpredict.data.decoding import UnreadableImage, read_size
+from flexpredict.data.decoding import UnreadableImage, read_size, upright
 from flexpredict.data.scenes.scenes import IMAGE_OPTIONS, SceneBatch, SceneOptions, draw_scenes, read_options
 from flexpredict.data.sources.derived import Part, named_part, part_of
 from flexpredict.data.sources.folders import FolderSource, open_folder
-from flexpredict.data.sources.image_source import ArraySource, ImageSource
+from flexpredict.data.sources.image_source import ArraySource, ImageSource, evenly_spaced
 from flexpredict.data.sources.listing import NamesBuilder
 from flexpredict.errors import UserError, some_of
+from flexpredict.files import write_atomically
 from flexpredict.progress import Counting
 from flexpredict.sizes import Size
 
 Role: TypeAlias = Literal["train", "test"]
+Pixels: TypeAlias = NDArray[np.uint8]  # H W 3
 Number = TypeVar("Number", np.uint8, np.float32)
 
 _SCENES = 2000
 _READ_AHEAD = 64  # maps
+_SIDE, _GAP = 240, 4  # pixels of pictures: the shorter side, and between two
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +42,7 @@ class MappedImages(Generic[Number]):
     name: str
     source: ImageSource
     maps: Sequence[Path] | NDArray[Number]  # of each image: a file, or N H W
-    read_file: Callable[[Path], NDArray[Number]]
+    read_file: Callable[[Path], NDArray[Number]] | None  # None where there are no files
     what: str  # "mask" or "depth map", for messages
 
     def __len__(self) -> int:
@@ -45,7 +51,7 @@ class MappedImages(Generic[Number]):
     def map(self, index: int) -> NDArray[Number]:
         """H W."""
         found: Any = self.maps[index]
-        return self.read_file(found) if isinstance(found, Path) else found
+        return self.read_file(found) if self.read_file is not None else found
 
     def describe_map(self, index: int) -> str:
         found = self.maps[index]
@@ -92,7 +98,7 @@ def scenes_with_maps(
     drawn = draw_scenes(chosen, size=asked.size, seed=asked.seed, split=asked.split, where=asked.where)
     name = data if asked.split == "train" or "split=" in data else f"{data} ({asked.split})"
     source = ArraySource(name, torch.from_numpy(drawn.images))
-    return MappedImages(name, source, maps_of(drawn), _no_file, what)
+    return MappedImages(name, source, maps_of(drawn), None, what)
 
 
 def folders_with_maps(
@@ -135,5 +141,37 @@ def paired(source: FolderSource, candidates: Sequence[Sequence[Path]], what: str
     return [path for path in found if path is not None]
 
 
-def _no_file(path: Path) -> Any:
-    raise AssertionError(f"{path}: scenes are drawn in memory")
+class Gallery:
+    """Pictures of some evenly spaced images, each beside its true and its predicted map.
+
+    Args:
+        images: those that may be drawn.
+        most: number of pictures.
+        paint: draws a map (H W, made to fit) over or in place of an image (H W 3).
+    """
+
+    def __init__(self, images: MappedImages[Number], most: int, paint: Callable[[Pixels, Any], Pixels]) -> None:
+        self._source, self._paint = images.source, paint
+        self._shown = set(evenly_spaced(len(images), most)) if most else set()
+        self.pictures: dict[str, Pixels] = {}  # by the names of their images
+
+    def add(self, index: int, truth: NDArray[Number], predicted: NDArray[Number]) -> None:
+        if index not in self._shown:
+            return
+        name = self._source.describe(index)
+        image = upright(self._source.encoded(index), name)
+        size = round(image.width * _SIDE / min(image.size)), round(image.height * _SIDE / min(image.size))
+        frame = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
+        gap = np.full((size[1], _GAP, 3), 255, np.uint8)
+        panels = [frame]
+        for pixels in (truth, predicted):
+            fitted = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
+            panels += [gap, self._paint(frame, fitted)]
+        self.pictures[name] = np.concatenate(panels, axis=1)
+
+    def write(self, folder: Path) -> None:
+        """Each as a PNG that has the name of its image."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, pixels in self.pictures.items():
+            path = folder / f"{re.sub(r'[^0-9A-Za-z_]+', '-', Path(name).stem).strip('-')}.png"
+            write_atomically(path, partial(Image.fromarray(pixels).save, format="PNG"))

@@ -1,21 +1,44 @@
-"""Figures of the studies: a panel for each quantity, and the paper's numbers beside ours where it gives them."""
+"""Figures in one style; those of studies have a panel for each quantity, and the paper's numbers beside ours."""
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from flexpredict.files import write_atomically
 from flexpredict.studies.ablations.measuring import LOCATION, NORMS
 from flexpredict.studies.ablations.study import Study
 from flexpredict.studies.ablations.summary import Estimate, Row, digits_of
-from flexpredict.studies.analyses.output import COLORS, GRAY, drawing
+
+# Okabe and Ito's colors, which the color-blind can tell apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GRAY = "#777777"
+_STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "lines.linewidth": 1.8,
+    "image.interpolation": "nearest",
+}
 
 _OURS, _OTHER = COLORS[0], COLORS[1]
 _PANELS_A_ROW = 4
+_ACCURACY = "accuracy (%)"
+_LEVEL = "noise level ‖A n‖ / ‖ψ‖"
 _UNITS = {
     "location share": "of the variance (%)",
     "place R²": "R²",
@@ -24,6 +47,30 @@ _UNITS = {
 }
 
 Panel = Callable[[Axes], None]
+
+
+@contextmanager
+def drawing(path: Path, width: float, height: float, dpi: int = 100) -> Iterator[Figure]:
+    """A figure of so many inches, written to `path` when it is done. No window is needed."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+
+        def write(temporary: Path) -> None:
+            # Without the version of the library in it, the same figure is the same file.
+            figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
+
+        write_atomically(path, write)
+
+
+def plain_ticks(scaled: Any) -> None:
+    """Few plain numbers on a logarithmic axis, where matplotlib would write as many powers as overlap."""
+    low, high = scaled.get_view_interval()
+    decades = math.log10(high / low)
+    steps = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
+    scaled.set_major_locator(LogLocator(subs=steps, numticks=8))
+    scaled.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scaled.set_minor_formatter(NullFormatter())
 
 
 def draw(study: Study, rows: list[Row], seeds: int, path: Path) -> None:
@@ -47,20 +94,17 @@ def _points(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
     for place, row in enumerate(rows):
         values = row.numbers[name].values
         axes.plot([place + 0.2] * len(values), values, ".", color=_OTHER, alpha=0.7)
-    estimates = [row.numbers[name] for row in rows]
-    axes.errorbar(range(len(rows)), _means(estimates), _halves(estimates), fmt="o", capsize=4, color=_OURS)
-    axes.axhline(estimates[0].mean, color=GRAY, linestyle=":", linewidth=1)
-    axes.set_title(name)
-    axes.set_ylabel(_UNITS.get(name, "accuracy (%)"))
+    _error_bars(axes, range(len(rows)), [row.numbers[name] for row in rows], fmt="o", color=_OURS)
+    axes.axhline(rows[0].numbers[name].mean, color=GRAY, linestyle=":", linewidth=1)
+    axes.set(title=name, ylabel=_UNITS.get(name, _ACCURACY))
     _name_arms(axes, rows)
 
 
 def _paper(axes: Axes, rows: list[Row]) -> None:
     shown = [(place, row.arm.paper) for place, row in enumerate(rows) if row.arm.paper is not None]
-    axes.plot([place for place, _ in shown], [paper for _, paper in shown], "s", color=GRAY)
+    axes.plot(*zip(*shown, strict=True), "s", color=GRAY)
     axes.axhline(shown[0][1], color=GRAY, linestyle=":", linewidth=1)
-    axes.set_title("paper: ImageNet, ViT-B, linear 1 %")
-    axes.set_ylabel("accuracy (%)")
+    axes.set(title="paper: ImageNet, ViT-B, linear 1 %", ylabel=_ACCURACY)
     _name_arms(axes, rows)
 
 
@@ -75,15 +119,11 @@ def _curve(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
     series = list(dict.fromkeys(row.arm.series for row in rows if row.arm.series)) or [""]
     for curve, color in zip(series, COLORS, strict=False):
         points = [row for row in rows if row.arm.series in ("", curve)]
-        estimates = [row.numbers[name] for row in points]
         levels = [row.arm.level or 0.0 for row in points]
-        axes.errorbar(
-            levels, _means(estimates), _halves(estimates), marker="o", capsize=4, color=color, label=curve or None
-        )
+        estimates = [row.numbers[name] for row in points]
+        _error_bars(axes, levels, estimates, marker="o", color=color, label=curve or None)
     axes.axhline(rows[0].numbers[name].mean, color=GRAY, linestyle=":", label=rows[0].arm.name)
-    axes.set_title(name)
-    axes.set_xlabel(study.axis)
-    axes.set_ylabel(_UNITS.get(name, "accuracy (%)"))
+    axes.set(title=name, xlabel=_LEVEL, ylabel=_UNITS.get(name, _ACCURACY))
     axes.legend(fontsize=8)
 
 
@@ -95,25 +135,21 @@ def _surface(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
     values = np.full((len(series), len(levels)), np.nan)
     for row in compared:
         assert row.arm.level is not None
-        place = series.index(row.arm.series), levels.index(row.arm.level)
+        up, right = series.index(row.arm.series), levels.index(row.arm.level)
         difference = row.differences[name]
-        values[place] = difference.mean
-        mark = {1: "+", -1: "−", 0: ""}[difference.sign]
+        values[up, right] = difference.mean
         words = difference.in_words("+", digits_of(name)).replace(" ±", "\n±")
-        axes.text(place[1], place[0], f"{words}\n{mark}", ha="center", va="center", fontsize=7)
+        mark = ("", "+", "−")[difference.sign]
+        axes.text(right, up, f"{words}\n{mark}", ha="center", va="center", fontsize=7)
     most = float(np.nanmax(np.abs(values))) or 1.0
     image = axes.imshow(values, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto", alpha=0.8)
     axes.figure.colorbar(image, ax=axes)
     axes.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
     axes.set_yticks(range(len(series)), series)
-    axes.set_xlabel(study.axis)
-    axes.set_title(f"{name}: difference to sin-cos")
+    axes.set(xlabel=_LEVEL, title=f"{name}: difference to sin-cos")
 
 
-def _means(estimates: list[Estimate]) -> list[float]:
-    return [estimate.mean for estimate in estimates]
-
-
-def _halves(estimates: list[Estimate]) -> list[float] | None:
-    halves = [estimate.half for estimate in estimates if estimate.half is not None]
-    return halves if len(halves) == len(estimates) else None
+def _error_bars(axes: Axes, places: Sequence[float], estimates: Sequence[Estimate], **style: Any) -> None:
+    """Means, and 95 % intervals where there are several seeds."""
+    halves = [estimate.half for estimate in estimates if estimate.half is not None] or None
+    axes.errorbar(places, [estimate.mean for estimate in estimates], halves, capsize=4, **style)

@@ -1,0 +1,169 @@
+"""What became of the paper's claims: one table over all chapters, `python -m flexpredict.studies.ablations.claims`.
+
+Each claim is a difference between arms of a study, taken seed by seed. It is confirmed where the 95 % interval of the
+difference lies on the side of zero that the paper says, refuted where it lies on the other side, else undecided. That
+something is no gain is confirmed where the interval excludes a gain of one point.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexpredict.studies.ablations.chapters import as_markdown, write_block
+from flexpredict.studies.ablations.summary import Estimate, digits_of
+
+_NO_GAIN = 1.0  # points
+_NUMBERS = "linear"  # accuracy is that of the first of these, the one with the fewest labels, as in the paper
+BLOCK = "claims"
+
+Values = NDArray[np.float64]  # a number for each seed
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What results.json of a chapter holds."""
+
+    folder: Path
+    results: dict[str, Any]
+
+    def mean(self, measure: str, **wanted: Any) -> Values:
+        """Of the arms with these fields, for each seed. KeyError where there are none, or none was so measured."""
+        arms = [arm for arm in self.results["arms"] if all(arm[name] == value for name, value in wanted.items())]
+        if not arms:
+            raise KeyError(f"no arm with {wanted}")
+        mean: Values = np.mean([arm["numbers"][measure] for arm in arms], axis=0)
+        return mean
+
+    def all_of(self, field: str) -> list[Any]:
+        return sorted({arm[field] for arm in self.results["arms"]})
+
+    def accuracy(self) -> str:
+        """The name of the number that claims of accuracy are about."""
+        return next(str(name) for name in self.results["arms"][0]["numbers"] if name.startswith(_NUMBERS))
+
+    def conditions(self) -> str:
+        base, seeds = self.results["base"], len(self.results["seeds"])
+        standardize = base["targets"]["standardize"]
+        published = standardize == "none" or (standardize is None and base["scale"] == "published")
+        data = str(self.results["train"]).partition(",part=")[0]
+        return f"{data}, {'published' if published else 'standardized'} targets, {seeds} seed{'s' * (seeds > 1)}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper.
+
+    Args:
+        text: what it says.
+        study: that asks.
+        difference: of a chapter, seed by seed; KeyError where an arm is missing.
+        sign: 1 or -1, on which side of zero the difference is; 0 if it is no gain.
+        measure: of the difference, by default accuracy.
+    """
+
+    text: str
+    study: str
+    difference: Callable[[Chapter, str], Values]
+    sign: int = 1
+    measure: str = ""
+
+    def verdict(self, difference: Estimate) -> str:
+        if difference.half is None:
+            return "undecided"
+        low, high = difference.mean - difference.half, difference.mean + difference.half
+        if self.sign < 0:
+            low, high = -high, -low
+        if self.sign == 0:
+            return "confirmed" if high < _NO_GAIN else "refuted" if low > 0 else "undecided"
+        return "confirmed" if low > 0 else "refuted" if high < 0 else "undecided"
+
+
+def _less(one: str, other: str, field: str = "name") -> Callable[[Chapter, str], Values]:
+    return lambda chapter, measure: chapter.mean(measure, **{field: one}) - chapter.mean(measure, **{field: other})
+
+
+def _most_noise(chapter: Chapter, measure: str) -> Values:
+    return chapter.mean(measure, level=chapter.all_of("level")[-1]) - chapter.mean(measure, level=0.0)
+
+
+def _freedom(chapter: Chapter, measure: str) -> Values:
+    """The gain at the most freedom less that at the least, each the mean over noise levels."""
+
+    def gain(series: str) -> Values:
+        noisy = [chapter.mean(measure, series=series, level=level) for level in chapter.all_of("level") if level]
+        mean: Values = np.mean(noisy, axis=0) - chapter.mean(measure, series=series, level=0.0)
+        return mean
+
+    freedoms = sorted(chapter.all_of("series"), key=lambda series: float(series.removeprefix("where=")))
+    return gain(freedoms[-1]) - gain(freedoms[0])
+
+
+_COVARIANCE = _less("learned covariance", "fixed covariance", "series")
+CLAIMS = (
+    Claim("Stochastic positions are better than sin-cos (+3.5)", "table6", _less("StoP", "sin-cos")),
+    Claim("… and better than learned positions (+3.4)", "table6", _less("StoP", "learned")),
+    Claim("They tie features less to the place", "table6", _less("StoP", "sin-cos"), -1, "location share"),
+    Claim(
+        "Noise on masked tokens is better than on the context (+2.7)", "table7", _less("masked only", "context only")
+    ),
+    Claim("… and better than on both (+1.0)", "table7", _less("masked only", "both")),
+    Claim(
+        "Targets of half the resolution are no gain (-0.2)", "table8", _less("half, max-pooled", "full resolution"), 0
+    ),
+    Claim("… and StoP is better than these (+3.7)", "table8", _less("StoP", "half, max-pooled")),
+    Claim("A learned covariance is better than a fixed one (mean over levels)", "fig3", _COVARIANCE),
+    Claim("Noise makes ‖A‖ smaller (most noise less none)", "fig4", _most_noise, -1, "‖A‖"),
+    Claim("… and ‖m̃‖ larger", "fig4", _most_noise, 1, "‖m̃‖"),
+    Claim("It is more than regularization: StoP is better than L1 on A (+2.0)", "l1", _less("StoP", "L1 on A")),
+    Claim("On MAE stochastic positions are no gain", "mae", _less("MAE, StoP", "MAE, sin-cos"), 0),
+    Claim("They help more where the place of parts is free (most freedom less least)", "where", _freedom),
+)
+
+
+def claims_table(chapters: Path, page: Path) -> str:
+    """All claims that a chapter below the folder tells something of, as Markdown with links from the page."""
+    lines = [["claim of the paper (its difference)", "at this scale", "difference, 95 % interval", "study"]]
+    found = [
+        Chapter(path.parent, json.loads(path.read_text("utf-8"))) for path in sorted(chapters.glob("*/results.json"))
+    ]
+    lines += [line for claim in CLAIMS for line in _lines(claim, found, page)]
+    return as_markdown(lines, numbers=False) if len(lines) > 1 else "No chapter tells of any of them yet.\n"
+
+
+def _lines(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[list[str]]:
+    for chapter in chapters:
+        if chapter.results["study"] != claim.study:
+            continue
+        measure = claim.measure or chapter.accuracy()
+        try:
+            difference = Estimate.of(claim.difference(chapter, measure).tolist())
+        except KeyError:  # an arm or a measure that was left out
+            continue
+        link = Path(os.path.relpath(chapter.folder, page.parent), "README.md").as_posix()
+        yield [
+            claim.text,
+            f"**{claim.verdict(difference)}**",
+            f"{difference.in_words('+', digits_of(measure))} ({measure})",
+            f"[{chapter.folder.name}]({link}): {chapter.conditions()}",
+        ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the table of the paper's claims into pages, between marks.")
+    parser.add_argument("pages", type=Path, nargs="*", default=[Path("README.md"), Path("studies/README.md")])
+    parser.add_argument("--chapters", type=Path, default=Path("studies"), help="folder of the chapters")
+    options = parser.parse_args()
+    for page in options.pages:
+        written = write_block(page, BLOCK, claims_table(options.chapters, page))
+        print(f"{page}: {'written' if written else f'has no <!-- {BLOCK} --> and <!-- end of {BLOCK} -->'}")
+
+
+if __name__ == "__main__":
+    main()
