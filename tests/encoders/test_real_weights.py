@@ -82,7 +82,7 @@ def in_transformers(weights: dict[str, Tensor], grid: tuple[int, int]) -> Any:
         r"\.attn\.proj\.": ".attention.o_proj.",
         r"\.ls([12])\.gamma": r".layer_scale\1.lambda1",
     }
-    renamed = {}
+    renamed = {"embeddings.mask_token": torch.zeros(1, 384)}  # not in the file, and not used
     for theirs, tensor in weights.items():
         name = theirs
         for pattern, replacement in names.items():
