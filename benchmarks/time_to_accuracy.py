@@ -28,6 +28,7 @@ from flexpredict.data.sources.derived import Part, named_part
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.files import write_text_atomically
 from flexpredict.model.encoder import Encoder
@@ -250,5 +251,7 @@ def _options() -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         main()
+    except UserError as error:
+        sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit("Stopped; the same command goes on.")
