@@ -94,8 +94,7 @@ def main() -> None:
             folder = RunFolder(options.out / f"{name.replace(' ', '-')}-{seed}")
             console.print(f"{name}, seed {seed}", highlight=False)
             if not train(recipe, folder, source, options.minutes, options.points):
-                console.print("Stopped; the same command goes on.")
-                return
+                raise KeyboardInterrupt
             curves.setdefault(name, []).append(list(points(folder, recipe, source, asked)))
     tested = f"{len(asked):,} {'test' if options.test else 'validation'} images: {asked.name}"
     table = write(options.out, curves, tested)
