@@ -27,6 +27,7 @@ from flexpredict.costs.passes import CONTEXT, PREDICTOR, mask_grid
 from flexpredict.data.sources.opening import ArraySource
 from flexpredict.masking import sample_masks
 from flexpredict.randomness import sample_keys, stream_key
+from flexpredict.training.checkpoint_timer import seconds_between
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.recipe_parser import make_recipe
 
@@ -121,7 +122,7 @@ def _cells(
     seconds = here.plan.steps * step.total / 1e3
     memory = here.memory()
     checkpoint = (memory.weights + memory.optimizer) / options.disk / 1e9
-    saving = here.plan.steps / recipe.checkpoint_every * checkpoint
+    saving = seconds / seconds_between(checkpoint) * checkpoint
     return [
         str(count),
         str(each),

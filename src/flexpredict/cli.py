@@ -33,7 +33,11 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Returns 0 if it went well, 2 for bad input (told in a paragraph), 130 or more if interrupted."""
+    """Run a command.
+
+    Returns 0 if it went well, 2 for bad input (told in a paragraph), 75 if it was preempted and goes on with the same
+    command, 130 or more if it was interrupted otherwise.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
@@ -97,8 +101,8 @@ def _run_command(name: str, command: Command, words: list[str]) -> int:
         if not command.interrupted:
             raise
         raise type(interruption)(command.interrupted) from interruption
-    if result is None or not getattr(result, "finished", True):
-        return _INTERRUPTED
+    if result is None or not (getattr(result, "finished", True) or getattr(result, "dry_run", False)):
+        return getattr(result, "exit_code", _INTERRUPTED)
     show(result)
     return 0
 

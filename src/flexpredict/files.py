@@ -1,12 +1,14 @@
 """Files that are either whole or not there: written under a temporary name, flushed to disk, renamed."""
 
 import errno
+import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flexpredict.errors import UserError
 
@@ -14,7 +16,7 @@ from flexpredict.errors import UserError
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with _room_on_disk(path, temporary):
+    with _whole_or_nothing(path, temporary):
         mode = _usual_mode(temporary)
         write(temporary)
         temporary.chmod(mode)
@@ -31,7 +33,7 @@ def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary folder beside `path`, then put it in place (of an older one, if there is one)."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    with _room_on_disk(path, temporary):
+    with _whole_or_nothing(path, temporary):
         temporary.mkdir(parents=True)
         mode = _usual_mode(temporary / ".mode")
         write(temporary)
@@ -40,9 +42,19 @@ def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
                 file.chmod(mode)
             _flush(file)
         _flush(temporary)
-        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            older = path.with_name(f".{path.name}.old.tmp")
+            shutil.rmtree(older, ignore_errors=True)
+            path.rename(older)  # quicker than to delete it, so that hardly ever neither of the two is there
         temporary.replace(path)
         _flush(path.parent)
+        shutil.rmtree(path.with_name(f".{path.name}.old.tmp"), ignore_errors=True)
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a line of JSON to a file."""
+    with room_on_disk(path), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
 
 
 def point_to(link: Path, target: Path) -> None:
@@ -50,26 +62,38 @@ def point_to(link: Path, target: Path) -> None:
     temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target.name)
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)  # a copy made by tools that follow links
     temporary.replace(link)
     _flush(link.parent)
 
 
 @contextmanager
-def _room_on_disk(path: Path, temporary: Path) -> Iterator[None]:
-    """Leave nothing half-written behind, and say in words that the disk is full."""
+def room_on_disk(path: Path) -> Iterator[None]:
+    """Say in words that the disk is full."""
     try:
         yield
     except BaseException as error:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
         if _is_full_disk(error):
             raise UserError(
                 f"No room left on the disk while writing {path}. What was there before is whole. "
                 "Free some space (or a quota), then run the same again (pretrain: with resume=True)."
             ) from error
         raise
+
+
+@contextmanager
+def _whole_or_nothing(path: Path, temporary: Path) -> Iterator[None]:
+    """Leave nothing half-written behind."""
+    with room_on_disk(path):
+        try:
+            yield
+        except BaseException:
+            if temporary.is_dir():
+                shutil.rmtree(temporary, ignore_errors=True)
+            else:
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def _is_full_disk(error: BaseException) -> bool:

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+# EX_TEMPFAIL of sysexits.h: everything is saved, and the same command goes on. For jobs that a cluster requeues.
+PREEMPTED = 75
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM came."""

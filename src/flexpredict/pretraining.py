@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,19 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Column, Table
 
-from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream, open_images
+from flexpredict.data.sources.opening import ImageSource, ImageStream, absolute_names, is_stream, open_images
 from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online_probe import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
 from flexpredict.reports import refresh_report, write_report
-from flexpredict.runs.checkpoint import last_checkpoint
+from flexpredict.runs.checkpoint import last_checkpoint, last_step
+from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.training.contrast import fit_to_contrast
-from flexpredict.training.engine import launch, on_first_rank
+from flexpredict.training.engine import holding, launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
@@ -30,6 +32,8 @@ from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Rehearsal
 from flexpredict.training.starting_weights import InitialWeights, adopted, initial_weights, start_from
 from flexpredict.training.time_limit import FittedRun, fit_to_time
+
+_ADVICE = "`minutes` fits a run to the time you have; Ctrl-C saves this one, and `resume` continues it."
 
 
 def run(
@@ -42,20 +46,20 @@ def run(
     source: ImageSource | ImageStream | None = None,
 ) -> Outcome:
     """Carry out a recipe in the folder `out`; `source` is what `recipe.data` names, where it is open already."""
-    data = recipe.data
-    if data is None:
+    if recipe.data is None:
         raise UserError("No data was named. Give `data`, a folder of images, or scenes for the built-in ones.")
     # Resolved before there is a plan, because Fabric must be told.
-    recipe = dataclasses.replace(recipe, precision=recipe.precision or default_precision(recipe.accelerator))
+    precision = recipe.precision or default_precision(recipe.accelerator)
+    recipe = dataclasses.replace(recipe, data=absolute_names(recipe.data), precision=precision)
     fabric = launch(recipe)
     console = console or Console(soft_wrap=True)
     if not fabric.is_global_zero:
         console = Console(quiet=True)
-    source = source or _open(fabric, console, data)
+    source = source or _open(fabric, console, recipe.data or "")
     folder = RunFolder(out)
+    checkpoint = last_checkpoint(folder.checkpoints) if resume else None
     # A run that goes on has its own weights, and what it once started from may be gone.
-    starts = recipe.init_from is not None and not (resume and last_checkpoint(folder.checkpoints) is not None)
-    initial = _initial(fabric, recipe) if starts else None
+    initial = _initial(fabric, recipe) if recipe.init_from is not None and checkpoint is None else None
     if initial is not None:
         recipe = adopted(recipe, initial)
     if resume and recipe.minutes is not None:
@@ -67,34 +71,45 @@ def run(
     if plan.recipe.scale == "small" and recipe.init_from is None:
         fit_to_contrast(model, source, plan.image_size)
     probe = _probe(plan, source, fabric.device)
-    fitted: FittedRun | None = None
-    if recipe.minutes is not None:
-        on_first_rank(fabric, lambda: folder.refuse_used(overwrite))
-        with console.status("Measuring a step …"):
-            fitted = fit_to_time(recipe, Rehearsal(fabric, plan, source, model, probe, folder.rehearsal))
-        if fitted is None:
-            console.print("Stopped while a step was measured; nothing was started.", highlight=False)
-            return Outcome(0, finished=False)
-        plan = fitted.plan
-    on_first_rank(fabric, lambda: _prepare(folder, plan, source, fabric, resume, overwrite))
-    _announce(console, plan, fabric, model, folder, resume, notes)
-    if fitted is not None:
-        console.print(fitted.explanation, highlight=False)
-        if fitted.advice:
-            console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
-    try:
-        with TrainingProgress(console, plan.steps) as progress:
-            refresh = partial(refresh_report, folder.path)
-            outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe, refresh)
-    except UserError:
-        if fabric.is_global_zero:  # the curves tell what went wrong
-            refresh_report(folder.path)
-        raise
-    if fabric.is_global_zero:
-        write_report([folder.path], source=None if is_stream(source) else source)
+    claim = Claim(folder, resume=resume, overwrite=overwrite)
+    with holding(fabric, claim):
+        fitted: FittedRun | None = None
+        if recipe.minutes is not None:
+            with console.status("Measuring a step …"):
+                fitted = fit_to_time(recipe, Rehearsal(fabric, plan, source, model, probe, folder.rehearsal))
+            if fitted is None:
+                on_first_rank(fabric, claim.give_up)
+                console.print("Stopped while a step was measured; nothing was started.", highlight=False)
+                return Outcome(0, finished=False)
+            plan = fitted.plan
+        step = last_step(folder.checkpoints) if resume else 0
+        before = float(folder.load_config()["epochs"]) if resume else plan.recipe.epochs
+        on_first_rank(fabric, lambda: _prepare(claim, plan, source, fabric, step if resume else None))
+        _announce(console, plan, fabric, model, folder, notes, _history(claim, step if resume else None))
+        if fitted is not None:
+            console.print(fitted.explanation, highlight=False)
+            if fitted.advice:
+                console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
+        if before != plan.recipe.epochs:
+            console.print(
+                f"The run had {before:g} epochs. From step {step:,} on, learning rate, weight decay and momentum "
+                f"follow the schedules of {plan.recipe.epochs:g} epochs.",
+                highlight=False,
+            )
+        refresh = partial(refresh_report, folder.path)
+        try:
+            with TrainingProgress(console, plan.steps, advice=_ADVICE) as progress:
+                outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe, refresh)
+        except UserError:
+            if fabric.is_global_zero:
+                with suppress(UserError, OSError):  # the curves tell what went wrong
+                    refresh()
+            raise
+        if fabric.is_global_zero:
+            write_report([folder.path], source=None if is_stream(source) else source)
     if not outcome.finished:
         console.print(
-            f"Stopped at step {outcome.steps} of {plan.steps}; everything is saved. Go on with: "
+            f"Stopped at step {outcome.steps:,} of {plan.steps:,}; everything is saved. Go on with: "
             f"flexpredict pretrain --out {folder.path} --resume",
             highlight=False,
         )
@@ -126,30 +141,47 @@ def described(data: str | list[str]) -> str:
 
 
 def _prepare(
-    folder: RunFolder,
-    plan: Plan,
-    source: ImageSource | ImageStream,
-    fabric: Fabric,
-    resume: bool,
-    overwrite: bool,
+    claim: Claim, plan: Plan, source: ImageSource | ImageStream, fabric: Fabric, resumed_step: int | None
 ) -> None:
-    if resume:
-        # Read as a recipe, so that options younger than the run have the defaults that it was made with.
-        saved = make_plan(make_recipe(folder.load_config()), source, fabric.device, fabric.world_size)
-        folder.refuse_changes(plan.describe(), FREE_ON_RESUME, saved.describe())
-        folder.refuse_other_data(identity(source))
-    else:
-        folder.create(overwrite)
+    """Make the folder, or check that it holds the run that is to go on. resumed_step: None for a new run."""
+    folder = claim.folder
+    if resumed_step is None:
+        claim.begin()
         folder.save_config(plan.describe())
         folder.save_data(identity(source))
-    folder.save_environment(
+    else:
+        # Read as a recipe, so that options younger than the run have the defaults that it was made with.
+        config = folder.load_config()
+        saved = make_plan(make_recipe(config), source, fabric.device, fabric.world_size).describe()
+        folder.refuse_changes(plan.describe(), (*FREE_ON_RESUME, "epochs"), saved)
+        folder.refuse_other_data(identity(source))
+        if plan.steps < resumed_step:
+            raise UserError(
+                f"epochs={plan.recipe.epochs:g} would end the run in {folder.path} at step {plan.steps:,}, and it is "
+                f"at step {resumed_step:,} already. Give more epochs."
+            )
+        now = {"data": plan.recipe.data, "epochs": plan.recipe.epochs}
+        if any(config.get(name) != value for name, value in now.items()):
+            folder.save_config({**config, **now})
+    folder.record_start(
+        resumed_step or 0,
         device=_device_name(fabric.device),
         ranks=fabric.world_size,
         precision=plan.recipe.precision,
         effective_batch=plan.recipe.batch_size,
         images=plan.samples,
         seed=plan.recipe.seed,
+        epochs=plan.recipe.epochs,
     )
+
+
+def _history(claim: Claim, resumed_step: int | None) -> str:
+    """What became of the folder, in a few words."""
+    if claim.aside is not None:
+        return f" (the run that was there is now {claim.aside})"
+    if resumed_step is None:
+        return ""
+    return " (resumed)" if resumed_step else " (begun anew: it had no checkpoint yet)"
 
 
 def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) -> Any:
@@ -174,7 +206,7 @@ def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) 
 
 
 def _announce(
-    console: Console, plan: Plan, fabric: Fabric, model: Method, folder: RunFolder, resume: bool, notes: Sequence[str]
+    console: Console, plan: Plan, fabric: Fabric, model: Method, folder: RunFolder, notes: Sequence[str], history: str
 ) -> None:
     recipe = plan.recipe
     positions: str = recipe.positions.kind
@@ -202,7 +234,7 @@ def _announce(
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
         "learning rate": f"{recipe.optimizer.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
-        "run folder": f"{folder.path}{' (resumed)' if resume else ''}",
+        "run folder": f"{folder.path}{history}",
     }
     if recipe.init_from is not None:
         rows["starts from"] = "\n".join((recipe.init_from, *notes))

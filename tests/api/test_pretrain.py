@@ -83,6 +83,7 @@ def test_a_damaged_run_is_not_resumed_and_told_shortly(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run, symlinks=True)
+    shutil.rmtree(run / "checkpoints" / "step-15")  # which would be used instead
     if content is None:
         (run / name).unlink()
     else:

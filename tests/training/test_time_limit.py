@@ -21,7 +21,7 @@ from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.runs.metrics import read_records
 from flexpredict.settings.recipe import Recipe
-from flexpredict.training import loop, rehearsal, time_limit
+from flexpredict.training import checkpoint_timer, loop, rehearsal, time_limit
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Costs, Rehearsal
@@ -46,8 +46,8 @@ class FakeTime:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        clock = SimpleNamespace(perf_counter=lambda: self.now)
-        for module in (rehearsal, time_limit):
+        clock = SimpleNamespace(perf_counter=lambda: self.now, monotonic=lambda: self.now)
+        for module in (rehearsal, time_limit, checkpoint_timer):
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(IJEPA, "after_step", self.taking(self.STEP, IJEPA.after_step))
         monkeypatch.setattr(loop, "save_checkpoint", self.taking(self.CHECKPOINT, loop.save_checkpoint))
@@ -169,6 +169,7 @@ def test_a_folder_in_use_and_a_bad_number_are_refused_before_anything_is_measure
     monkeypatch.setattr(Rehearsal, "measure", lambda *_: pytest.fail("it was measured"))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("{}")
+    (tmp_path / "run" / ".flexpredict").touch()
     with pytest.raises(UserError, match="already holds a run"):
         pretrain(pictures, tmp_path / "run", **TIMED, minutes=1)
     for minutes in (0, -3, float("inf"), float("nan")):
@@ -198,6 +199,8 @@ def test_the_number_of_steps_is_the_largest_that_the_time_allows(options: dict[s
     steps = most_steps(recipe, plan_of(recipe), costs, seconds)
     plan = plan_of(with_epochs(recipe, steps * 8 / 3000))
     checkpoints = sum(plan.checkpoint_due(step) for step in range(1, plan.steps + 1))
+    if recipe.checkpoint_every is None:
+        checkpoints += int(0.4 * plan.steps / 120)
     probes = sum(plan.probe_due(step) for step in range(1, plan.steps + 1))
     spent = 2.0 + 0.4 * plan.steps + 1.5 * checkpoints + 6.0 * probes
     assert spent <= seconds + 0.4
@@ -227,7 +230,7 @@ def recipe_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Recipe:
 
     def run(recipe: Recipe, *_: Any, **options: Any) -> SimpleNamespace:
         recipes.append(recipe)
-        return SimpleNamespace(steps=1, finished=True)
+        return SimpleNamespace(steps=1, finished=True, signal=None)
 
     monkeypatch.setattr(pretraining, "run", run)
     assert pretrain(**COMMANDS["pretrain"].arguments(["--data", "scenes", *arguments])).finished

@@ -1,17 +1,22 @@
 """`pretrain`, and the run that it returns."""
 
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.table import Table
 
+from flexpredict.api.planning import plan
+from flexpredict.errors import UserError
+from flexpredict.interruption import PREEMPTED
 from flexpredict.runs.metrics import read_records
-from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_folder import RunFolder, current_job, is_restarted_job
 from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.run import RunSettings, split_values
-from flexpredict.showing import SimpleResult
+from flexpredict.showing import SimpleResult, say, show
 from flexpredict.training.recipe_parser import checked_values, choose_length, make_recipe, merge
 
 if TYPE_CHECKING:
@@ -28,11 +33,16 @@ class Run(SimpleResult):
         path: its folder.
         steps: steps that it has made.
         finished: whether these are all; if not, `pretrain(out=path, resume=True)` continues it.
+        dry_run: whether the run was only planned.
     """
 
     path: Path
     steps: int
     finished: bool
+    dry_run: bool = False
+
+    exit_code = PREEMPTED
+    """Of a command that ends with a run that is not finished: see docs/scale.md."""
 
     def __fspath__(self) -> str:
         """A run may be given wherever its folder may."""
@@ -59,14 +69,14 @@ class Run(SimpleResult):
         return [path for path in (folder.encoder, folder.best_encoder, self.report) if path.is_file()]
 
     def tables(self) -> list[tuple[str, Table | None]]:
-        return [("", self.table())]
+        return [] if self.dry_run else [("", self.table())]
 
     def table(self) -> Table:
         """How far it came, and the last values of what matters most."""
         last = self.to_dict()["metrics"]
         shown = {title: f"{last[name]:.4g}" for name, title in _SHOWN.items() if name in last}
         table = Table("steps", *shown)
-        table.add_row(f"{self.steps:,}", *shown.values())
+        table.add_row(f"{self.steps:,}{'' if self.finished else ' (unfinished)'}", *shown.values())
         return table
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +84,13 @@ class Run(SimpleResult):
         last: dict[str, Any] = {}
         for record in self.metrics():
             last |= record
-        return {"path": str(self.path), "steps": self.steps, "finished": self.finished, "metrics": last}
+        return {
+            "path": str(self.path),
+            "steps": self.steps,
+            "finished": self.finished,
+            "dry_run": self.dry_run,
+            "metrics": last,
+        }
 
 
 @takes_some_fields_of(RunSettings)
@@ -83,20 +99,54 @@ def pretrain(given: dict[str, Any]) -> Run:
 
     Only the data is needed: everything else has a default that fits the images and the hardware, and is printed
     before the run starts.
+
+    SIGTERM and SIGUSR1 end it after the step that it is at: it is saved, and `Run.finished` is false. So does Ctrl-C,
+    which then raises KeyboardInterrupt, as it would anywhere else.
     """
     values, others = split_values(RunSettings, given)
     if values.get("data") is None:  # left out by name: a resumed run has its own
         values.pop("data", None)
     asked = RunSettings(**others)
     folder = RunFolder(Path(asked.out))
+    if asked.resume and asked.overwrite:
+        raise UserError("resume=True continues the run in `out`, overwrite=True replaces it. Give one of them.")
+    if is_restarted_job() and folder.started_by(current_job()):
+        asked = replace(asked, resume=True, overwrite=False)
     saved = checked_values(folder.load_config(), folder.config) if asked.resume else {}
     recipe = choose_length(make_recipe(merge(saved, values), asked.config), given=values)
     # What can be refused without torch and the images is refused before they are loaded.
     check_ranges(recipe)
     if not asked.resume:
         folder.refuse_used(asked.overwrite)
+    if asked.dry_run:
+        _show_plan(merge(saved, values), asked.config, recipe.minutes)
+        return Run(folder.path, 0, finished=False, dry_run=True)
 
     from flexpredict.pretraining import run
 
     outcome = run(recipe, folder.path, resume=asked.resume, overwrite=asked.overwrite)
+    if outcome.signal == signal.SIGINT:
+        raise KeyboardInterrupt(f"pretrain stopped at step {outcome.steps}; everything is saved.")
     return Run(folder.path, outcome.steps, outcome.finished)
+
+
+def _show_plan(values: dict[str, Any], config: str | Path | None, minutes: float | None) -> None:
+    """What `plan` says of the run, and some of its masks."""
+    from flexpredict.costs.passes import mask_grid
+    from flexpredict.masking import sample_masks
+    from flexpredict.masking.drawing import draw_masks
+    from flexpredict.randomness import stream_key
+
+    planned = plan(**{**values, "minutes": None}, config=config, on=[])
+    show(planned)
+    estimate, console = planned.estimate, Console(soft_wrap=True)
+    recipe, here = estimate.plan.recipe, planned.hardware["this machine"]
+    if minutes is not None:
+        steps = int(60 * minutes * here.images_per_second / recipe.batch_size)
+        epochs = steps * recipe.batch_size / estimate.plan.samples
+        say(console, f"Of these, {minutes:g} minutes allow about {steps:,} steps, which are {epochs:.3g} epochs.")
+    grid = mask_grid(estimate.step_memory.model, estimate.plan.encoder.grid)
+    masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", 0), recipe.batch_size)
+    say(console, "\nMasks of the first images: context █, targets by their numbers, neither ·\n")
+    say(console, draw_masks(masks, grid))
+    say(console, "\nNothing was started. Leave dry_run out to start it.")

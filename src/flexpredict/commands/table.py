@@ -17,13 +17,16 @@ _RECIPE: _Groups = {
 _DETAILS: _Groups = {
     "details": (
         *("class_token", "model_options", "encoder_positions", "scale", "normalize_pixels"),
-        *("epoch_size", "accumulate", "max_skipped"),
+        *("epoch_size", "accumulate", "max_skipped", "on_nan"),
     ),
     "hardware": (
         *("accelerator", "devices", "num_nodes", "strategy", "precision"),
         *("checkpoint_activations", "compile", "workers"),
     ),
-    "records": ("log_every", "checkpoint_every", "keep_every", "probe_every", "probe_data", "loggers"),
+    "records": (
+        *("log_every", "checkpoint_every", "keep_last", "keep_every", "keep_best"),
+        *("probe_every", "probe_data", "loggers"),
+    ),
 }
 
 # What is kept, and how to go on.
@@ -58,7 +61,7 @@ COMMANDS = {
         ),
         unnamed=("data",),
         groups={
-            "run": ("out", "config", "resume", "overwrite"),
+            "run": ("out", "config", "resume", "overwrite", "dry_run"),
             **_RECIPE,
             **_DETAILS,
         },

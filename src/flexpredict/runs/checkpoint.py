@@ -1,14 +1,17 @@
 """Checkpoints: everything a run needs to go on bit for bit, as safetensors and JSON.
 
-`checkpoints/step-N/` holds model.safetensors, optimizer.safetensors and state.json; `checkpoints/last` is a link to
-the newest. A folder appears whole or not at all, and the one before it goes only after the new one is in place.
+`checkpoints/step-N/` holds model.safetensors, optimizer.safetensors, state.json, and SHA256SUMS, by which damage is
+found (`sha256sum -c` reads it, too); `checkpoints/last` is a link to the newest. A folder appears whole or not at
+all, and older ones go only after the new one is in place.
 """
 
+import hashlib
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,31 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import point_to, write_folder_atomically, write_text_atomically
+
+_SUMS = "SHA256SUMS"
+
+
+class DamagedCheckpointError(UserError):
+    """A checkpoint is not what was written."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which checkpoints stay when a newer one is written.
+
+    Args:
+        last: so many of the newest; the one before the newest is there for the day that the newest is damaged.
+        this: the one that is written, for good.
+        best: the one that is written, until another is the best.
+    """
+
+    last: int = 2
+    this: bool = False
+    best: bool = False
 
 
 def save_checkpoint(
@@ -27,55 +52,86 @@ def save_checkpoint(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     state: dict[str, Any],
-    keep: bool,
-) -> Path:
-    """Write `folder/step-N`, point `folder/last` at it, and drop older ones unless they were to be kept.
+    keep: Keep | None = None,
+    write: bool = True,
+) -> None:
+    """Write `folder/step-N`, point `folder/last` at it, and remove what need not be kept.
 
-    state: what else the loop must know, JSON values; keep: do not remove this checkpoint when a newer one comes.
+    state: what else the loop must know, JSON values; write: on one rank. All ranks call it, because each may have
+    only a part of the weights.
     """
+    keep = keep or Keep()
+    weights = whole_tensors(model.state_dict(), write)
+    moments = whole_tensors(_optimizer_tensors(model, optimizers), write)
+    if not write:
+        return
     path = folder / f"step-{step}"
 
-    def write(temporary: Path) -> None:
-        save_file(_tensors(model.state_dict()), temporary / "model.safetensors")
-        save_file(_tensors(_optimizer_tensors(model, optimizers)), temporary / "optimizer.safetensors")
-        write_text_atomically(temporary / "state.json", json.dumps({"step": step, "keep": keep, **state}) + "\n")
+    def fill(temporary: Path) -> None:
+        save_file(weights, temporary / "model.safetensors")
+        save_file(moments, temporary / "optimizer.safetensors")
+        text = json.dumps({"step": step, "keep": keep.this, **state}) + "\n"
+        write_text_atomically(temporary / "state.json", text)
+        sums = "".join(f"{_checksum(file)}  {file.name}\n" for file in sorted(temporary.iterdir()))
+        write_text_atomically(temporary / _SUMS, sums)
 
-    write_folder_atomically(path, write)
+    write_folder_atomically(path, fill)
     point_to(folder / "last", path)
-    for other in [
-        *folder.glob("step-*"),
-        *folder.glob(".step-*.tmp"),
-    ]:  # the latter: left by a process that was killed
-        if other != path and not ((other / "state.json").is_file() and read_state(other)["keep"]):
-            shutil.rmtree(other, ignore_errors=True)
-    return path
+    if keep.best:
+        point_to(folder / "best", path)
+    _prune(folder, step, keep.last)
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+    folder: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    warn: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any] | None:
-    """Load the newest whole checkpoint into model and optimizers; its state, or None where there is none."""
-    path = last_checkpoint(folder)
-    if path is None:
-        return None
+    """Load the newest whole checkpoint into model and optimizers; its state, or None where there is none.
+
+    warn: is told if a newer one is damaged.
+    """
+    problem: DamagedCheckpointError | None = None
+    for path in _newest_first(folder):
+        if problem is not None:
+            warn(f"{problem} The run goes on from the one before, {path.name}.")
+        try:
+            _verify(path)
+            _load(path, model, optimizers)
+            return read_state(path)
+        except DamagedCheckpointError as error:
+            problem = error
+    if problem is not None:
+        raise UserError(f"{problem} There is no other one. Restore it from a copy, or start a new run.") from problem
+    return None
+
+
+def _load(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
     load_model(path, model)
     with _damage_explained(path):
         states: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for key, tensor in load_file(path / "optimizer.safetensors").items():
             entry, name = key.split("/", 1)
             states[name][entry] = tensor
-        for optimizer in optimizers:
-            saved = optimizer.state_dict()
-            names = _parameter_names(model, optimizer)
-            saved["state"] = {index: states[name] for index, name in enumerate(names) if name in states}
-            optimizer.load_state_dict(saved)
-    return read_state(path)
+    parameters = dict(model.named_parameters())
+    for optimizer in optimizers:
+        saved = optimizer.state_dict()
+        names = _parameter_names(model, optimizer)
+        saved["state"] = {
+            index: {entry: _shared_out(tensor, parameters[name]) for entry, tensor in states[name].items()}
+            for index, name in enumerate(names)
+            if name in states
+        }
+        optimizer.load_state_dict(saved)
 
 
 def load_model(path: Path, model: nn.Module) -> None:
     """Weights of the model only."""
     with _damage_explained(path):
         tensors = load_file(path / "model.safetensors")
+    current = model.state_dict()
+    tensors = {name: _shared_out(tensor, current.get(name)) for name, tensor in tensors.items()}
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -101,13 +157,26 @@ def newest_checkpoint(folder: Path) -> Path:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint below a run's checkpoints folder, or None."""
+    """The newest checkpoint below a run's checkpoints folder, or None."""
+    return next(_newest_first(folder), None)
+
+
+def last_step(folder: Path) -> int:
+    """Of the newest checkpoint below a run's checkpoints folder; 0 if there is none."""
+    path = last_checkpoint(folder)
+    if path is None:
+        return 0
+    return _step_of(path) if _step_of(path) >= 0 else int(read_state(path)["step"])
+
+
+def _newest_first(folder: Path) -> Iterator[Path]:
     link = folder / "last"
-    if (link / "state.json").is_file():
-        return link.resolve()
-    # The link is lost when a folder is copied by tools that do not know links.
+    # The link is lost when a folder is copied by tools that do not know links, and others put a copy in its place.
+    newest = link.resolve() if (link / "state.json").is_file() else None
     whole = [path for path in folder.glob("step-*") if (path / "state.json").is_file()]
-    return max(whole, key=lambda path: int(path.name.removeprefix("step-")), default=None)
+    if newest is not None:
+        yield newest
+    yield from sorted((path for path in whole if path.resolve() != newest), key=_step_of, reverse=True)
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -122,10 +191,49 @@ def _damage_explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"The checkpoint {path} is damaged ({in_a_line(error, 100)}). Restore it from a copy, or delete that "
-            "folder to go on from the checkpoint before it, if one was kept."
-        ) from error
+        raise DamagedCheckpointError(f"The checkpoint {path} is damaged ({in_a_line(error, 100)}).") from error
+
+
+def _verify(path: Path) -> None:
+    """Compare the files with what was written."""
+    with _damage_explained(path):
+        if not (path / _SUMS).is_file():
+            return  # nothing to compare with
+        for line in (path / _SUMS).read_text(encoding="utf-8").splitlines():
+            expected, _, name = line.partition("  ")
+            if _checksum(path / Path(name).name) != expected:
+                raise ValueError(f"the checksum of {name} is not that of what was written")
+
+
+def _checksum(path: Path) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            sha256.update(block)
+    return sha256.hexdigest()
+
+
+def _prune(folder: Path, step: int, last: int) -> None:
+    """Remove older checkpoints but the last ones and those to be kept; newer ones, of steps that were taken back; and
+    what a process left that was killed."""
+    best = (folder / "best").resolve()
+    older = sorted((path for path in folder.glob("step-*") if _step_of(path) <= step), key=_step_of)
+    newer = [path for path in folder.glob("step-*") if _step_of(path) > step]
+    for path in [*older[:-last], *newer, *folder.glob(".step-*.tmp")]:
+        if path.resolve() != best and not _is_kept(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_kept(path: Path) -> bool:
+    try:
+        return bool(read_state(path)["keep"])
+    except (DamagedCheckpointError, KeyError):
+        return False
+
+
+def _step_of(path: Path) -> int:
+    number = path.name.removeprefix("step-")
+    return int(number) if number.isdecimal() else -1
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
@@ -143,5 +251,21 @@ def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list
     return [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _tensors(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().contiguous().cpu() for name, tensor in state.items()}
+def whole_tensors(state: Mapping[str, Tensor], wanted: bool = True) -> dict[str, Tensor]:
+    """Tensors in the memory of this process. Those that ranks share are put together, for which all must call this.
+
+    wanted: whether this rank has a use for them; if not, nothing is returned.
+    """
+    whole = {}
+    for name, tensor in state.items():
+        one = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if wanted:
+            whole[name] = one.detach().contiguous().cpu()
+    return whole
+
+
+def _shared_out(tensor: Tensor, like: Tensor | None) -> Tensor:
+    """This rank's part of a tensor, if `like` is shared between ranks."""
+    if isinstance(like, DTensor) and tensor.shape == like.shape:
+        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
+    return tensor

@@ -14,6 +14,7 @@ from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import write_atomically
 from flexpredict.model.building import build_encoder
 from flexpredict.model.encoder import Encoder
+from flexpredict.runs.checkpoint import whole_tensors
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import EncoderPositions
 from flexpredict.sizes import Grid
@@ -85,12 +86,15 @@ class EncoderFile(NamedTuple):
     trained: Trained | None
 
 
-def save_encoder(path: Path, encoder: Encoder, spec: EncoderSpec, role: str, trained: Trained | None = None) -> None:
-    """role: what the encoder was in its run, for example "target encoder"."""
+def save_encoder(
+    path: Path, encoder: Encoder, spec: EncoderSpec, role: str, trained: Trained | None = None, write: bool = True
+) -> None:
+    """role: what the encoder was in its run, for example "target encoder"; write: on one rank, though all call it."""
     facts = {"encoder": asdict(spec), "which": role, "trained": trained, "mean": MEAN, "std": STD}
     header = {"format": "pt", "flexpredict": json.dumps(facts)}
-    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in encoder.vit.state_dict().items()}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
+    tensors = whole_tensors(encoder.vit.state_dict(), write)
+    if write:
+        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=header))
 
 
 def read_encoder(path: Path) -> EncoderFile:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flexpredict.errors import UserError
-from flexpredict.files import write_text_atomically
+from flexpredict.files import append_line, write_text_atomically
 
 Record = dict[str, float]
 
@@ -23,14 +23,12 @@ class MetricsFile:
     """metrics.jsonl, one record a line, each line on disk as soon as it is logged."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
 
     def log(self, step: int, record: Record) -> None:
-        self._file.write(json.dumps({"step": step, **record}) + "\n")
-        self._file.flush()
+        append_line(self._path, {"step": step, **record})
 
-    def close(self) -> None:
-        self._file.close()
+    def close(self) -> None: ...
 
 
 class TensorBoard:

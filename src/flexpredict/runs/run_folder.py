@@ -1,9 +1,9 @@
-"""The folder of one run: what is in it, and that no run overwrites another by accident."""
+"""The folder of one run: what is in it, and what it was made with."""
 
 import json
 import os
 import platform
-import shutil
+import shlex
 import sys
 from collections.abc import Collection
 from datetime import datetime, timezone
@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.files import write_text_atomically
+from flexpredict.files import append_line, write_text_atomically
+from flexpredict.runs.metrics import read_records
 from flexpredict.same_settings import read_settings, require_same_settings
 
 _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
@@ -25,6 +26,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.mark = path / ".flexpredict"  # says that this is a run; see claim.py
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.warnings = path / "warnings.jsonl"
@@ -32,31 +34,20 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.encoder = path / "encoder.safetensors"
         self.best_encoder = path / "encoder_best.safetensors"  # by the probe
-        self.environment = path / "environment.json"
+        self.environment = path / "environment.json"  # of the first start
+        self.starts = path / "starts.jsonl"
         self.data = path / "data.json"
-
-    def create(self, overwrite: bool) -> None:
-        """Make the folder, or refuse to touch one that holds something."""
-        self.refuse_used(overwrite)
-        try:
-            if self.path.is_dir() and any(self.path.iterdir()):
-                shutil.rmtree(self.path)
-            self.checkpoints.mkdir(parents=True)
-        except OSError as error:
-            raise UserError(
-                f"The folder out={self.path} cannot be made: {error.strerror}. Name another one."
-            ) from error
 
     def refuse_used(self, overwrite: bool) -> None:
         """Refuse a folder that holds something, unless it is a run to be replaced."""
         if self.path.is_file():
             raise UserError(f"out={self.path} is a file. Name a folder that does not exist yet.")
-        if not self.path.is_dir() or not any(self.path.iterdir()):
+        if not self.holds_something():
             return
-        if not self.config.is_file():
+        if not self.mark.is_file():
             raise UserError(
-                f"{self.path} is not empty and not a run folder: it has no config.yaml. Choose another `out`, for "
-                f"example {self._free_name()}."
+                f"{self.path} is not empty and not a run folder: it has no {self.mark.name}. Choose another `out`, "
+                f"for example {self._free_name()}."
             )
         if not overwrite:
             raise UserError(
@@ -64,11 +55,19 @@ class RunFolder:
                 f"choose another `out`, for example {self._free_name()}."
             )
 
+    def holds_something(self) -> bool:
+        """More than what a process leaves that was about to begin."""
+        return self.path.is_dir() and any(entry not in (self.mark, self.rehearsal) for entry in self.path.iterdir())
+
+    def has_begun(self) -> bool:
+        """Whether training has left something: a checkpoint, a line of metrics, an unreadable image."""
+        lines = (self.metrics, self.warnings, self.skipped)
+        return any(self.checkpoints.glob("step-*")) or any(path.is_file() and path.stat().st_size for path in lines)
+
     @property
     def rehearsal(self) -> Path:
-        """Beside this folder, and so on the same disk: where steps are measured before the run starts."""
-        path = self.path.resolve()
-        return path.with_name(f".{path.name}.rehearsal")
+        """Where steps are measured before the run starts: on the same disk."""
+        return self.path / ".rehearsal"
 
     def save_config(self, config: dict[str, Any]) -> None:
         write_text_atomically(self.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
@@ -116,13 +115,13 @@ class RunFolder:
                 + ". Put them back as they were, or start a new run from its weights with init_from."
             )
 
-    def save_environment(self, **facts: Any) -> None:
-        """What the numbers were made with."""
+    def record_start(self, step: int = 0, **facts: Any) -> None:
+        """What the numbers were made with: all of it the first time, later starts as lines with what is new."""
         import torch  # here, so that a folder can be looked at without it
 
-        environment = {
+        now = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "command": " ".join(sys.argv),
+            "command": shlex.join(sys.argv),
             "python": platform.python_version(),
             "machine": platform.platform(),
             "cores": os.cpu_count(),
@@ -130,7 +129,17 @@ class RunFolder:
             "versions": {name: _version(name) for name in _LIBRARIES},
             **facts,
         }
-        write_text_atomically(self.environment, json.dumps(environment, indent=2) + "\n")
+        first = read_settings(self.environment, "Delete it.") if self.environment.is_file() else {}
+        if not first:
+            write_text_atomically(self.environment, json.dumps(now, indent=2) + "\n")
+        new = {name: value for name, value in now.items() if name in ("date", "command") or first.get(name) != value}
+        start = {"step": step, "host": platform.node(), "job": current_job(), **(new if first else {})}
+        append_line(self.starts, start)
+
+    def started_by(self, job: str | None) -> bool:
+        """Whether the last start was of this job of a cluster."""
+        starts = read_records(self.starts)
+        return bool(starts) and starts[-1].get("job") == job
 
     def _free_name(self) -> Path:
         number = 2
@@ -144,3 +153,17 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def current_job() -> str | None:
+    """The name of the job that a cluster or torchrun may start again; None if this process is not part of one."""
+    for kind, variable in (("slurm", "SLURM_JOB_ID"), ("torchrun", "TORCHELASTIC_RUN_ID")):
+        if variable in os.environ:
+            return f"{kind} {os.environ[variable]}"
+    return None
+
+
+def is_restarted_job() -> bool:
+    """Whether a cluster (`--requeue`) or torchrun (`--max-restarts`) has started this job before."""
+    counts = (os.environ.get(name, "0") for name in ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"))
+    return any(count.isdecimal() and int(count) for count in counts)

@@ -66,6 +66,8 @@ class Recipe:
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
         max_skipped: share of unreadable images above which the run stops.
+        on_nan: if the loss is not a number or explodes: 'stop', or 'rollback' to the last checkpoint and leave out
+            the batch that did it.
         batch_size: images of one optimizer step, over all devices (by default 64 on a CPU, 128 a GPU).
         accumulate: parts in which a device works through its share of the batch, to save memory.
         optimizer: AdamW or Muon, and the schedules.
@@ -84,8 +86,11 @@ class Recipe:
             share weights, gradients and the optimizer's state); 'auto' is ddp where there are several.
         workers: processes that read images (by default from the number of cores).
         log_every: steps between two lines of metrics.jsonl.
-        checkpoint_every: steps between two checkpoints (by default twenty in a run, at most 1000 steps apart).
+        checkpoint_every: steps between two checkpoints (by default two minutes, or longer where writing them would
+            take more than a twentieth of the time).
+        keep_last: checkpoints that stay: the newest, and so many before it less one, should it be damaged.
         keep_every: also keep a checkpoint for good every so many epochs.
+        keep_best: also keep the checkpoint that probed best (needs probe_every).
         probe_every: classify labeled images by k-NN and linearly every so many epochs (by default ten times in a run
             with probe_data, else never).
         probe_data: labeled images to classify (by default those that are trained on).
@@ -111,6 +116,7 @@ class Recipe:
     minutes: float | None = ranged(None, above=0)
     epoch_size: int | None = ranged(None, least=1)
     max_skipped: float = ranged(0.05, least=0, most=1)
+    on_nan: Literal["stop", "rollback"] = "stop"
     batch_size: int | None = ranged(None, least=1)
     accumulate: int = ranged(1, least=1)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -126,7 +132,9 @@ class Recipe:
     workers: int | None = ranged(None, least=0)
     log_every: int = ranged(10, least=1)
     checkpoint_every: int | None = ranged(None, least=1)
+    keep_last: int = ranged(2, least=1)
     keep_every: float | None = ranged(None, above=0)
+    keep_best: bool = False
     probe_every: float | None = ranged(None, above=0)
     probe_data: list[str] | str | None = None
     loggers: list[Literal["wandb", "mlflow"]] = field(default_factory=list)
@@ -147,11 +155,11 @@ class SettledRecipe(Recipe):
     optimizer: SettledOptimizer = field(default_factory=SettledOptimizer)
     precision: Precision = "32-true"
     workers: int = 0
-    checkpoint_every: int = 0
 
 
 # What may change when a run is resumed, because it does not change what is computed.
 FREE_ON_RESUME = (
+    "data",  # where the images are; that they are the same is checked
     "accelerator",
     "devices",
     "num_nodes",
@@ -159,7 +167,10 @@ FREE_ON_RESUME = (
     "checkpoint_activations",
     "workers",
     "checkpoint_every",
+    "keep_last",
     "keep_every",
+    "keep_best",
+    "on_nan",
     "loggers",
     "max_skipped",
 )

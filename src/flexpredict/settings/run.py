@@ -41,14 +41,19 @@ class RunSettings(Recipe, RecipeFile):
 
     Args:
         out: the run folder to make.
-        resume: continue the interrupted run in `out`, with the recipe that it has.
-        overwrite: replace the run in `out`.
+        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
+            are given beside it override it.
+        resume: continue the interrupted run in `out`, with the recipe that it has; the images may have moved. More
+            `epochs` make it longer: from there on, its schedules are those of the longer run.
+        overwrite: replace the run in `out`, which is moved to OUT.1.
+        dry_run: show the plan, how long it would take, how much memory, and some masks, and start nothing.
     """
 
     data: Names | None = field(default=None, kw_only=False)  # type: ignore[assignment]
     out: str | Path = field(default="runs/pretrain", kw_only=False)
     resume: bool = False
     overwrite: bool = False
+    dry_run: bool = False
 
 
 @dataclass(kw_only=True)

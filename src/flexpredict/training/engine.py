@@ -1,7 +1,8 @@
 """Lightning Fabric as a recipe asks for it, and what its ranks do together."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import torch.distributed
@@ -9,6 +10,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from flexpredict.errors import UserError
+from flexpredict.runs.claim import Claim
 from flexpredict.training.sharding import sharding_strategy
 
 T = TypeVar("T")
@@ -84,3 +86,17 @@ def on_first_rank(fabric: Fabric, act: Callable[[], None]) -> None:
     problem = gather(fabric, problem)[0]
     if problem:
         raise UserError(problem)
+
+
+@contextmanager
+def holding(fabric: Fabric, claim: Claim) -> Iterator[None]:
+    """The first rank writes to a run folder, and no other process does; a start that fails leaves no trace."""
+    on_first_rank(fabric, claim.take)
+    try:
+        yield
+    except BaseException:
+        if fabric.is_global_zero:
+            claim.give_up()
+        raise
+    finally:
+        claim.release()

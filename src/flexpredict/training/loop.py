@@ -1,44 +1,53 @@
 """The training loop, top to bottom."""
 
+import math
+import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
-from flexpredict.data.loader import Batch, Batches, training_batches
+from flexpredict.data.loader import Batch
 from flexpredict.data.pixels import normalize
-from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
-from flexpredict.data.stream_loader import starting_places, stream_batches
+from flexpredict.data.sources.opening import ImageSource, ImageStream
 from flexpredict.errors import UserError
-from flexpredict.masking import sample_masks
+from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.method import Method, Prediction
 from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import sample_keys, stream_key
-from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
+from flexpredict.runs.checkpoint import Keep, load_checkpoint, save_checkpoint
 from flexpredict.runs.encoder_file import EncoderSpec, Trained, save_encoder
 from flexpredict.runs.metrics import Record
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.training.batches import RankBatches
+from flexpredict.training.checkpoint_timer import CheckpointTimer
+from flexpredict.training.divergence import REMEDY, LossGuard, gradient_norm
 from flexpredict.training.health import feature_health, location_health, position_health
-from flexpredict.training.journal import Journal
 from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
+from flexpredict.training.run_log import RunLog
 from flexpredict.training.schedules import linear, noise_share
+from flexpredict.training.sharding import whole_weights
 from flexpredict.training.signals import stop_on_signal
 
 Probe = Callable[[Encoder], Record]
 
+_STEPS_BETWEEN_TALKS = 10  # of ranks on accelerators, which wait for each other when they talk
+
 
 @dataclass
 class Outcome:
-    """How a run ended: after `steps` steps, finished or interrupted by a signal."""
+    """How a run ended: after `steps` steps, finished, or interrupted by a signal."""
 
     steps: int
     finished: bool
+    signal: int | None = None
 
 
 def train(
@@ -57,28 +66,42 @@ def train(
     at_checkpoint: what the first rank does besides, when it has written one.
     """
     recipe, settings = plan.recipe, plan.recipe.optimizer
-    model.to(fabric.device)  # before the optimizers load their state, which goes where the parameters are
-    optimizers = build_optimizers(settings, model)
-    state = load_checkpoint(folder.checkpoints, model, optimizers) or {"step": 0}
-    first_step: int = state["step"]
+    model.to(fabric.device)
     if recipe.compile:
         for network in model.compiled_parts():
             network.compile(dynamic=True)
-    wrapped, *wrapped_optimizers = fabric.setup(model, *optimizers)
-    journal = Journal.open(fabric, plan, folder, progress, state)
     stochastic = model.masked_tokens.stochastic
     noise_std = stochastic.noise_std  # at the start
-    local = plan.recipe.batch_size // fabric.world_size
-    part = local // recipe.accumulate
-    batches = _batches(fabric, plan, source, first_step, journal)
+    wrapped = fabric.setup_module(model)
+    optimizers = build_optimizers(settings, model)
+    wrapped_optimizers = _as_list(fabric.setup_optimizers(*optimizers))
 
-    batch: Batch | None = None
+    state = load_checkpoint(folder.checkpoints, model, optimizers, progress.warn) or {"step": 0}
+    log = RunLog(fabric, plan, folder, progress, state)
+    fabric.barrier()  # the first rank has dropped what files say of later steps; now all may read them
+    guard = LossGuard(fabric, state)
+    batches = RankBatches(fabric, plan, source, folder, state)
+    timer = CheckpointTimer()
+    best: float = state.get("best", 0.0)  # accuracy of the probe so far
+    step: int = state["step"]
 
-    with stop_on_signal() as stop, batches.deaths_explained():
-        for step in range(first_step, plan.steps):
+    def save(done: int, keep: Keep) -> None:
+        saved = {**log.state(), **guard.state(), **batches.state(), "best": best}
+        with timer.writing():
+            save_checkpoint(folder.checkpoints, done, model, optimizers, saved, keep, fabric.is_global_zero)
+            encoder, role = model.saved_encoder
+            save_encoder(folder.encoder, encoder, spec, role, Trained(done, plan.steps), fabric.is_global_zero)
+            if fabric.is_global_zero:
+                at_checkpoint()
+            fabric.barrier()
+
+    if step == 0 and recipe.on_nan == "rollback":
+        save(0, Keep(recipe.keep_last))  # something to go back to
+
+    with stop_on_signal(progress.stopping) as stop, batches.deaths_explained(), closing(log):
+        while step < plan.steps:
             started = time.perf_counter()
-            batch = _next_batch(batches, journal, last=batch)
-            waited = time.perf_counter() - started
+            batch = next(batches)
 
             # Published schedules, each a function of the step.
             lr, weight_decay = plan.learning_rate(step), plan.weight_decay(step)
@@ -87,120 +110,141 @@ def train(
             stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
             set_rates(optimizers, plan.rate(step), weight_decay)
 
-            # Masks and noise of this rank's rows of the global batch.
-            rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
-            contexts = recipe.masking.contexts_per_image
-            grid = model.mask_grid(batch.images)
-            masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), plan.recipe.batch_size)
-            masks = masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device)
-            streams = rows[:, None] * contexts + torch.arange(contexts)
-            keys = sample_keys(stream_key(recipe.seed, "noise", step), streams).to(fabric.device)
             images = normalize(batch.images.to(fabric.device, non_blocking=True))
-
+            masks, keys = _masks_and_noise(fabric, plan, model, batch, step)
             # Masks and noise have keys of their own; this is for models with dropout.
             torch.manual_seed(stream_key(recipe.seed, "torch", step, fabric.global_rank))
             loss = torch.zeros((), device=fabric.device)
-            for start in range(0, local, part):
+            part = len(images) // recipe.accumulate
+            for start in range(0, len(images), part):
                 now = slice(start, start + part)
-                with fabric.no_backward_sync(wrapped, enabled=start + part < local):
+                with fabric.no_backward_sync(wrapped, enabled=start + part < len(images)):
                     prediction: Prediction = wrapped(images[now], masks.context[now], masks.targets[now], keys[now])
                     fabric.backward(prediction.loss / recipe.accumulate)
                 loss += prediction.loss.detach() / recipe.accumulate
-            if settings.clip_grad is not None:
-                fabric.clip_gradients(
-                    wrapped, wrapped_optimizers[0], max_norm=settings.clip_grad, error_if_nonfinite=False
-                )
-            due = journal.due(step + 1)
-            gradient_norm = _gradient_norm(model) if due else None
-            for optimizer in wrapped_optimizers:
-                optimizer.step()
-                optimizer.zero_grad()
-            done = model.after_step(momentum)
 
-            journal.step(step + 1, loss, batch, waited, time.perf_counter() - started)
+            done = step + 1
+            due = plan.log_due(done)
+            record: Record = {"lr": lr, "weight_decay": weight_decay}
+            left_out = guard.leaves_out(done, loss, model)
+            if left_out:
+                log.warn(done, f"The loss of step {done} is {float(loss):.3g}: its batch was left out.")
+            else:
+                if settings.clip_grad is not None:
+                    fabric.clip_gradients(
+                        wrapped, wrapped_optimizers[0], max_norm=settings.clip_grad, error_if_nonfinite=False
+                    )
+                if due:
+                    record["grad_norm"] = gradient_norm(model)
+                for optimizer in wrapped_optimizers:
+                    optimizer.step()
+                record |= model.after_step(momentum)
+                guard.look(done, loss)
+                log.add(loss, len(images), batches.waited, time.perf_counter() - started)
+            for optimizer in wrapped_optimizers:
+                optimizer.zero_grad()
+
+            stopping, saving = _agreed(fabric, done, due, stop.requested, timer.due() and not recipe.checkpoint_every)
+            saving = stopping or saving or plan.checkpoint_due(done)
+            bad = None
+            if due or saving:
+                batches.settle(done)
+                bad = guard.bad_step(model.parameters() if saving else ())
+            if bad is not None:
+                state = _back_to_checkpoint(plan, folder, bad, done, model, optimizers, log, progress)
+                log.rewind(state)
+                fabric.barrier()
+                guard.rewind(state)
+                guard.be_careful(until=done)
+                batches.rewind(state)
+                best, step = state.get("best", 0.0), state["step"]
+                continue
+
+            is_best = False
             if due:
-                record = {
-                    "lr": lr,
-                    "weight_decay": weight_decay,
-                    **done,
-                    "grad_norm": float(gradient_norm or 0.0),
-                    **feature_health(prediction.features),
-                    **location_health(prediction, contexts),
-                    **position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step)),
-                }
-                if prediction.penalty is not None:
-                    record["l1_penalty"] = float(prediction.penalty)
-                if probe is not None and plan.probe_due(step + 1):
-                    record |= probe(model.saved_encoder[0])
-                journal.write(step + 1, record)
+                with whole_weights(model):
+                    record |= position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step))
+                    if not left_out:
+                        record |= _prediction_health(prediction, recipe.masking.contexts_per_image)
+                    if probe is not None and plan.probe_due(done):
+                        record |= probe(model.saved_encoder[0])
+                guard.expect(log.write(done, record, len(batches.skipped)))
                 # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
                 probed = record.get("linear_accuracy", record.get("knn_accuracy", 0.0))
-                if probed > journal.best:
-                    journal.best = probed
-                    if fabric.is_global_zero:
-                        encoder, name = model.saved_encoder
-                        save_encoder(folder.best_encoder, encoder, spec, name, Trained(step + 1))
-            stopping = stop.requested if fabric.world_size == 1 else due and _any_rank(fabric, stop.requested)
-            if stopping or plan.checkpoint_due(step + 1):
-                journal.settle(step + 1)
-                journal.refuse_nonfinite()
-                if fabric.is_global_zero:
-                    keep = plan.keep_due(step + 1)
-                    save_checkpoint(folder.checkpoints, step + 1, model, optimizers, journal.state(), keep)
-                    encoder, name = model.saved_encoder
-                    save_encoder(folder.encoder, encoder, spec, name, Trained(step + 1, plan.steps))
-                    at_checkpoint()
-                fabric.barrier()
-            progress.step(step + 1)
+                if is_best := probed > best:
+                    best = probed
+                    encoder, role = model.saved_encoder
+                    save_encoder(folder.best_encoder, encoder, spec, role, Trained(done), fabric.is_global_zero)
+            if saving or (is_best and recipe.keep_best):
+                save(done, Keep(recipe.keep_last, this=plan.keep_due(done), best=is_best and recipe.keep_best))
+            step = done
+            progress.step(done)
             if stopping:
-                journal.close()
-                return Outcome(step + 1, finished=step + 1 == plan.steps)
-    journal.close()
-    return Outcome(plan.steps, finished=True)
+                break
+    interrupted = (stop.number or signal.SIGTERM) if step < plan.steps else None
+    return Outcome(step, finished=step == plan.steps, signal=interrupted)
 
 
-def _batches(
-    fabric: Fabric, plan: Plan, source: ImageSource | ImageStream, first_step: int, journal: Journal
-) -> Batches:
-    how: dict[str, Any] = {
-        "seed": plan.recipe.seed,
-        "batch_size": plan.recipe.batch_size,
-        "first_step": first_step,
-        "last_step": plan.steps,
-        "rank": fabric.global_rank,
-        "world_size": fabric.world_size,
-        "workers": plan.recipe.workers,
-    }
-    if is_stream(source):
-        # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
-        journal.places = starting_places(journal.places, fabric.world_size * max(1, plan.recipe.workers))
-        return stream_batches(source, plan.recipe.augmentation, plan.image_sizes, **how, places=journal.places)
-    if first_step == 0:
-        journal.skipped.add(source.problems)
-    return training_batches(source, plan.recipe.augmentation, plan.image_sizes, **how)
+def _masks_and_noise(fabric: Fabric, plan: Plan, model: Method, batch: Batch, step: int) -> tuple[Masks, Tensor]:
+    """Masks, and keys of the noise, of this rank's rows of the global batch."""
+    recipe, local = plan.recipe, plan.recipe.batch_size // fabric.world_size
+    rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
+    grid = model.mask_grid(batch.images)
+    masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", step), recipe.batch_size)
+    contexts = recipe.masking.contexts_per_image
+    streams = rows[:, None] * contexts + torch.arange(contexts)
+    keys = sample_keys(stream_key(recipe.seed, "noise", step), streams)
+    return masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device), keys.to(fabric.device)
 
 
-def _next_batch(batches: Batches, journal: Journal, last: Batch | None) -> Batch:
-    """If one of several ranks cannot go on, it does as if it could until all meet: else they would wait for it."""
-    try:
-        if not journal.trouble:
-            return next(batches)
-    except UserError as error:
-        if journal.fabric.world_size == 1:
-            raise
-        journal.trouble = str(error)
-    if last is not None:
-        return replace(last, skipped=[], place=None)
-    plan = journal.plan
-    share = plan.recipe.batch_size // journal.fabric.world_size
-    return Batch(torch.zeros(share, 3, *plan.image_size, dtype=torch.uint8), torch.zeros(share, dtype=torch.int64))
+def _prediction_health(prediction: Prediction, contexts: int) -> Record:
+    """Numbers that tell whether it is learning."""
+    penalty = {} if prediction.penalty is None else {"l1_penalty": float(prediction.penalty)}
+    return {**feature_health(prediction.features), **location_health(prediction, contexts), **penalty}
 
 
-def _any_rank(fabric: Fabric, flag: bool) -> bool:
-    total = fabric.all_reduce(torch.tensor(float(flag), device=fabric.device), reduce_op="sum")
-    return isinstance(total, Tensor) and bool(total > 0)
+def _agreed(fabric: Fabric, done: int, due: bool, *wishes: bool) -> tuple[bool, ...]:
+    """What any rank wishes, on all of them: they stop and save together."""
+    if fabric.world_size == 1:
+        return wishes
+    if fabric.device.type != "cpu" and not due and done % _STEPS_BETWEEN_TALKS:
+        return tuple(False for _ in wishes)
+    total = fabric.all_reduce(torch.tensor([float(wish) for wish in wishes], device=fabric.device), reduce_op="sum")
+    assert isinstance(total, Tensor)
+    return tuple(count > 0 for count in total.tolist())
 
 
-def _gradient_norm(model: nn.Module) -> Tensor:
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return torch.nn.utils.get_total_norm(gradients)
+def _back_to_checkpoint(
+    plan: Plan,
+    folder: RunFolder,
+    bad: tuple[int, float],
+    done: int,
+    model: Method,
+    optimizers: list[torch.optim.Optimizer],
+    log: RunLog,
+    progress: TrainingProgress,
+) -> dict[str, Any]:
+    """Undo what a bad step has done, if that is wanted; else stop before a broken model is logged or saved."""
+    step, loss = bad
+    what = (
+        f"The weights are not numbers after step {done}"
+        if step < 0
+        else f"The loss of step {step} is not a number"
+        if math.isnan(loss)
+        else f"The loss of step {step} exploded to {loss:.3g}"
+    )
+    if plan.recipe.on_nan == "stop":
+        log.keep_warning(done, f"{what}, so training stopped. {REMEDY}")
+        before = f"The last checkpoint, in {folder.checkpoints}, is from before and whole. "
+        raise UserError(
+            f"{what}, so training stopped. {before * any(folder.checkpoints.glob('step-*'))}{REMEDY} Or resume it "
+            "with on_nan=rollback, which leaves out the batch that did it."
+        )
+    state = load_checkpoint(folder.checkpoints, model, optimizers, progress.warn)
+    assert state is not None  # one is written before the first step
+    progress.warn(f"{what}: the run goes back to step {state['step']} and leaves out that batch.")
+    return state
+
+
+def _as_list(optimizers: Any) -> list[Any]:
+    return list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]

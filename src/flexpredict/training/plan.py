@@ -31,7 +31,6 @@ from flexpredict.training.sharding import check_engine
 _IMAGES_ON_CPU = 500_000
 _IMAGES_ON_GPU = 60_000_000
 _MOST_EPOCHS = 600
-_CHECKPOINTS_PER_RUN = 20
 PROBES_PER_RUN = 10  # where there are labeled images to probe with
 
 
@@ -72,7 +71,12 @@ class Plan:
         return cosine(step, self.steps, settings.weight_decay, settings.final_weight_decay)
 
     def checkpoint_due(self, step: int) -> bool:
-        return step % self.recipe.checkpoint_every == 0 or step == self.steps or self.keep_due(step)
+        """By the steps; where the recipe leaves `checkpoint_every` open, the clock may make one due as well."""
+        every = self.recipe.checkpoint_every
+        return (every is not None and step % every == 0) or step == self.steps or self.keep_due(step)
+
+    def log_due(self, step: int) -> bool:
+        return step % self.recipe.log_every == 0 or step == self.steps or self.probe_due(step)
 
     def keep_due(self, step: int) -> bool:
         return self._epochs_passed(step, self.recipe.keep_every)
@@ -156,7 +160,6 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         optimizer=SettledOptimizer(**{**vars(recipe.optimizer), "warmup_epochs": warmup}),
         precision=recipe.precision or default_precision(device.type),
         workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
-        checkpoint_every=recipe.checkpoint_every or usual_checkpoint_every(steps),
         encoder_positions=recipe.encoder_positions or "sincos",
     )
     return Plan(
@@ -177,10 +180,6 @@ def _open_fields(recipe: Recipe) -> dict[str, Any]:
     return {
         field.name: getattr(recipe, field.name) for field in dataclasses.fields(Recipe) if field.name not in narrowed
     }
-
-
-def usual_checkpoint_every(steps: int) -> int:
-    return min(1000, max(1, math.ceil(steps / _CHECKPOINTS_PER_RUN)))
 
 
 def _with_defaults(recipe: Recipe, samples: int, on_gpu: bool, world_size: int) -> Recipe:

@@ -1,38 +1,41 @@
 """What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere."""
 
+import os
 import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from flexpredict.progress import duration
 
 _SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BEFORE_ESTIMATE = 20.0
+_LONG = 3600.0
+_SHORTEST_BAR = 8
 
 
 class TrainingProgress:
-    """Loss, location share, images/s, data wait and time left. Silent on all ranks but the first."""
+    """Steps, time left, loss, speed and more, as much as fits the line. Silent on all ranks but the first.
 
-    def __init__(self, console: Console, steps: int, label: str = "pre-training") -> None:
+    Args:
+        console: to print on.
+        steps: of the whole run.
+        label: what is done.
+        advice: what to say if the run turns out to take more than an hour.
+    """
+
+    def __init__(self, console: Console, steps: int, label: str = "pre-training", advice: str = "") -> None:
         self.console = console
-        self.steps, self.label = steps, label
+        self.steps, self.label, self._advice = steps, label, advice
         self._first_step: int | None = None
-        self._numbers = ""
+        self._numbers: list[str] = []
         self._started = self._last_line = time.monotonic()
         self._bar: Progress | None = None
         if console.is_terminal and not console.quiet:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[numbers]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=console,
-            )
-            self._task = self._bar.add_task(label, total=steps, numbers="")
+            line = TextColumn("{task.description}", markup=False)
+            self._bar = Progress(BarColumn(bar_width=None), line, console=console, expand=True)
+            self._task = self._bar.add_task(label, total=steps)
 
     def __enter__(self) -> "TrainingProgress":
         if self._bar:
@@ -48,27 +51,49 @@ class TrainingProgress:
     def numbers(
         self, loss: float, images_per_second: float, data_wait: float, location_share: float | None = None
     ) -> None:
-        """New numbers to show."""
+        """New numbers to show, the most important first."""
         located = "" if location_share is None else f"location share {location_share:.0%}"
         speed = f"{images_per_second:,.0f} images/s"
-        parts = (f"loss {loss:.4f}", located, speed, f"data wait {data_wait:.0%}")
-        self._numbers = " · ".join(filter(None, parts))
+        self._numbers = [part for part in (f"loss {loss:.4f}", located, speed, f"data wait {data_wait:.0%}") if part]
 
     def step(self, step: int) -> None:
         """`step` steps are done."""
+        now = time.monotonic()
         if self._first_step is None:
             # A resumed run does not start at nought, and the time left is reckoned from what it did itself.
             self._first_step = step - 1
+        elif step <= self._first_step:  # it went back
+            self._first_step, self._started = step - 1, now
+        left = (now - self._started) / (step - self._first_step) * (self.steps - step)
+        self._say_if_long(now, left)
+        parts = [f"step {step:,} of {self.steps:,}", f"{duration(left)} left", *self._numbers]
         if self._bar:
-            self._bar.update(self._task, completed=step, numbers=self._numbers)
-            return
-        now = time.monotonic()
-        if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self.steps:
-            return
-        self._last_line = now
-        left = (now - self._started) / max(step - self._first_step, 1) * (self.steps - step)
-        parts = (f"{self.label}: step {step}/{self.steps}", self._numbers, f"{duration(left)} left")
-        self.console.print(" · ".join(filter(None, parts)), highlight=False)
+            self._bar.update(self._task, completed=step, description=fitting(parts, self.console.width))
+        elif now - self._last_line >= _SECONDS_BETWEEN_LINES or step == self.steps:
+            self._last_line = now
+            self.console.print(f"{self.label}: {' · '.join(parts)}", highlight=False)
+
+    def stopping(self) -> None:
+        """Ctrl-C was pressed. Called by a signal handler, so it writes past the console, which may be in use."""
+        if not self.console.quiet:
+            os.write(2, b"\nFinishing this step and saving. Ctrl-C again stops at once.\n")
 
     def warn(self, text: str) -> None:
         self.console.print(f"[yellow]Warning:[/yellow] {text}", highlight=False)
+
+    def _say_if_long(self, now: float, left: float) -> None:
+        """Once, when enough is known."""
+        if self._advice and now - self._started >= _SECONDS_BEFORE_ESTIMATE:
+            if left >= _LONG:
+                self.console.print(f"This run takes about {duration(left)} here. {self._advice}", highlight=False)
+            self._advice = ""
+
+
+def fitting(parts: list[str], width: int) -> str:
+    """As many of the parts as fit on a line beside a short bar; the first ones always."""
+    shown = parts[0]
+    for part in parts[1:]:
+        if len(shown) + 3 + len(part) > width - _SHORTEST_BAR - 1:
+            break
+        shown += f" · {part}"
+    return shown

@@ -100,7 +100,7 @@ class Rehearsal:
 
 def _make(folder: RunFolder, plan: Plan) -> None:
     shutil.rmtree(folder.path, ignore_errors=True)  # of a rehearsal that was killed
-    folder.create(overwrite=False)
+    folder.checkpoints.mkdir(parents=True)
     folder.save_config(plan.describe())
 
 

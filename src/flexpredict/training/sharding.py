@@ -1,5 +1,7 @@
 """FSDP: the devices of a machine share weights, gradients and the optimizer's state; machines have copies of them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -42,6 +44,19 @@ def check_engine(recipe: Recipe, facts: ModelFacts) -> None:
                 f"strategy=fsdp does not work with this recipe: {reason}, and fsdp splits the weights. Use "
                 "strategy=ddp, or change that setting."
             )
+
+
+@contextmanager
+def whole_weights(model: nn.Module) -> Iterator[None]:
+    """While it lasts, every rank has all weights of the model, which it may have only a part of."""
+    from torch.distributed.fsdp import FSDPModule
+
+    shared = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in shared:
+        module.unshard()
+    yield
+    for module in shared:
+        module.reshard()
 
 
 def _shard(model: nn.Module, mesh: Any) -> nn.Module:

@@ -1,7 +1,7 @@
 """Ctrl-C and a cluster's preemption mean: finish the step, save, leave."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -25,14 +25,19 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[Stop]:
-    """While it lasts, SIGINT, SIGTERM and SIGUSR1 only set `requested`; a second Ctrl-C interrupts at once."""
+def stop_on_signal(on_interrupt: Callable[[], object] = lambda: None) -> Iterator[Stop]:
+    """While it lasts, SIGINT, SIGTERM and SIGUSR1 only set `requested`; a second Ctrl-C interrupts at once.
+
+    on_interrupt: called at the first Ctrl-C, to say so.
+    """
     stop = Stop()
 
     def request(number: int, frame: FrameType | None) -> None:
         if stop.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.number = number
+        if number == signal.SIGINT:
+            on_interrupt()
 
     previous = {}
     try:

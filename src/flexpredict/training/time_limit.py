@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from flexpredict.errors import UserError
 from flexpredict.progress import duration
 from flexpredict.settings.recipe import Recipe
+from flexpredict.training.checkpoint_timer import seconds_between
 from flexpredict.training.engine import gather
-from flexpredict.training.plan import PROBES_PER_RUN, Plan, make_plan, usual_checkpoint_every
+from flexpredict.training.plan import PROBES_PER_RUN, Plan, make_plan
 from flexpredict.training.rehearsal import Costs, Rehearsal
 from flexpredict.training.smaller_encoder import suggest_smaller
 
@@ -72,7 +73,8 @@ def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
 
     def seconds_of(steps: int) -> float:
         epochs = steps * plan.recipe.batch_size / plan.samples
-        checkpoints = math.ceil(steps / (recipe.checkpoint_every or usual_checkpoint_every(steps)))
+        every = recipe.checkpoint_every or seconds_between(costs.checkpoint) / costs.step
+        checkpoints = math.ceil(steps / every)
         checkpoints += int(epochs / recipe.keep_every) if recipe.keep_every else 0
         probes = PROBES_PER_RUN if recipe.probe_data is not None else 0
         if recipe.probe_every:

@@ -68,6 +68,17 @@ def open_images(data: StreamLike, count: Count = lambda found: None) -> ImageSou
     return JoinedSource([one for one in opened if not is_stream(one)])
 
 
+def absolute_names(data: str | list[str]) -> str | list[str]:
+    """The same data, named so that it is found from any folder."""
+    if not isinstance(data, str):
+        return [str(absolute_names(name)) for name in data]
+    stream = "stream:" * data.startswith("stream:")
+    name = data.removeprefix(stream)
+    if name.partition(":")[0] in _KINDS:
+        return data
+    return stream + os.path.abspath(os.path.expanduser(name))
+
+
 def open_data(data: StreamLike, console: Console) -> ImageSource | ImageStream:
     """Like `open_images`, and shows the progress of listing on the console."""
     with Counting(console, "listing", "images") as counting:

@@ -5,6 +5,7 @@ rank) reads its own pieces, so no image is read twice in a pass. It goes through
 consumer waits for another that has more to read. Order and crops depend on the seed and the place in the stream.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -63,11 +64,13 @@ def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
 def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
     """Tells whether images are still the same, without reading any: their number, and a digest of classes and names.
 
-    Evenly spaced names are compared; of a stream, what is known.
+    Evenly spaced names are compared; of a stream, what is known. Where the images are does not matter.
     """
     if is_stream(images):
         return {"images": images.length, "list_of_images": digest(images.classes or ())}
-    names = (images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED))
+    names = [images.describe(index) for index in evenly_spaced(len(images), _NAMES_COMPARED)]
+    folder = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071 (not all names are paths)
+    names = [name.removeprefix(folder) for name in names]
     return {"images": len(images), "list_of_images": digest([*(images.classes or ()), "", *names])}
 
 

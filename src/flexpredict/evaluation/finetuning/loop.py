@@ -42,7 +42,7 @@ def train(
     numbers from keys.
     """
     optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=plan.betas, fused=True)
-    state = load_checkpoint(folder.checkpoints, model, [optimizer]) or {"step": 0}
+    state = load_checkpoint(folder.checkpoints, model, [optimizer], progress.warn) or {"step": 0}
     first_step: int = state["step"]
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     log = FinetuneLog(fabric, folder, progress, state)
@@ -105,8 +105,7 @@ def train(
             )
             if stopping or plan.checkpoint_due(done):
                 sums = log.state(done)
-                if fabric.is_global_zero:
-                    save_checkpoint(folder.checkpoints, done, model, [optimizer], sums, keep=False)
+                save_checkpoint(folder.checkpoints, done, model, [optimizer], sums, write=fabric.is_global_zero)
                 fabric.barrier()
             progress.step(done)
             if stopping and done < plan.steps:

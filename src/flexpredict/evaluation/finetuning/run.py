@@ -24,10 +24,11 @@ from flexpredict.evaluation.labeled_images import (
 )
 from flexpredict.evaluation.results import Result, encoder_facts, write_result
 from flexpredict.features.workspace import Workspace
+from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
 from flexpredict.showing import facts_table
-from flexpredict.training.engine import on_first_rank
+from flexpredict.training.engine import holding, on_first_rank
 from flexpredict.training.progress import TrainingProgress
 
 
@@ -63,11 +64,12 @@ def run_finetuning(
     model = Classifier(encoder, labeled.classes, plan.pooling, plan.image_size, plan.drop_path, settings.seed)
     model.to(fabric.device).eval()
     groups = layered_groups(model, encoder.depth, settings.layer_decay, encoder.what)
-    on_first_rank(fabric, lambda: _prepare(folder, {**facts, **plan.describe()}, resume, overwrite))
-    _announce(space, plan, model, train_images, held_out, test_images, folder, resume)
-
-    with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
-        run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
+    claim = Claim(folder, resume=resume, overwrite=overwrite)
+    with holding(fabric, claim):
+        on_first_rank(fabric, lambda: _prepare(claim, {**facts, **plan.describe()}, resume))
+        _announce(space, plan, model, train_images, held_out, test_images, folder, resume)
+        with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
+            run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
 
     share = plan.batch_size // fabric.world_size
     classified = classify(fabric, model, test_images, plan.image_size, share, plan.workers, console)
@@ -79,13 +81,14 @@ def run_finetuning(
     return result
 
 
-def _prepare(folder: RunFolder, config: dict[str, Any], resume: bool, overwrite: bool) -> None:
+def _prepare(claim: Claim, config: dict[str, Any], resume: bool) -> None:
+    folder = claim.folder
     if resume:
         folder.refuse_changes(config, FREE_ON_RESUME)
     else:
-        folder.create(overwrite)
+        claim.begin()
         folder.save_config(config)
-    folder.save_environment()
+    folder.record_start()
 
 
 def _announce(

@@ -18,7 +18,7 @@ def write_chapter(
 ) -> None:
     """README.md in the folder, and its line in the index. What someone wrote under "Finding" is kept.
 
-    environment: of a run, see `RunFolder.save_environment`; command: by default that of this process.
+    environment: of a run, see `RunFolder.record_start`; command: by default that of this process.
     """
     path = folder / "README.md"
     finding = _finding(path.read_text(encoding="utf-8")) if path.is_file() else _UNWRITTEN

@@ -1,0 +1,114 @@
+"""The right to write to a run folder: one process at a time, nothing deleted, no trace of a start that failed.
+
+The file `.flexpredict` marks a folder as a run and is locked while a process writes to it. The lock is the system's
+and belongs to the process alone, so it ends with it, however it ends; processes that it has forked do not share it.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from flexpredict.errors import UserError
+from flexpredict.runs.run_folder import RunFolder
+
+_held: set[Path] = set()  # by this process, which the system would grant its own lock a second time
+
+
+class Claim:
+    """What a process that writes to a run folder holds.
+
+    Args:
+        folder: the run.
+        resume: continue it; else make it new.
+        overwrite: if there is a run already, move it aside.
+    """
+
+    def __init__(self, folder: RunFolder, *, resume: bool = False, overwrite: bool = False) -> None:
+        self.folder, self._resume, self._overwrite = folder, resume, overwrite
+        self.aside: Path | None = None  # where the run is that was in the folder before
+        self._ours = False  # whether all that is in the folder is of this claim
+        self._lock: int | None = None
+
+    def take(self) -> None:
+        """Lock the folder, which is made if it is not there. Nothing in it is touched."""
+        if not self._resume:
+            self.folder.refuse_used(self._overwrite)
+        elif not self.folder.path.is_dir():
+            self.folder.load_config()  # says that there is no run
+        self._make()
+        try:
+            if not self._resume:
+                self.folder.refuse_used(self._overwrite)  # again, because another process may have been quicker
+        except UserError:
+            self.release()
+            raise
+
+    def begin(self) -> None:
+        """Make room for a new run: an older one goes to a folder beside it."""
+        path = self.folder.path
+        if self.folder.holds_something():
+            aside = _free_name(path)
+            path.rename(aside)
+            self.release()
+            self.aside = aside
+            self._make()
+        self._ours = True
+        self.folder.checkpoints.mkdir()
+
+    def give_up(self) -> None:
+        """If a new run has nothing to show yet, leave everything as it was before."""
+        if self._ours and not self.folder.has_begun():
+            shutil.rmtree(self.folder.path, ignore_errors=True)
+            if self.aside is not None:
+                self.aside.rename(self.folder.path)
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)  # which also unlocks
+            self._lock = None
+            _held.discard(self._key)
+
+    def _make(self) -> None:
+        path = self.folder.path
+        try:
+            self._ours = not path.exists()
+            path.mkdir(parents=True, exist_ok=True)
+            self._key = path.resolve()
+            if self._key in _held:
+                raise UserError(f"This process is already writing to {path}. Wait until that run has ended.")
+            self._lock = os.open(self.folder.mark, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(
+                f"The folder out={path} cannot be made or written to: {error.strerror}. Name another one."
+            ) from error
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            self._lock = None
+            raise UserError(
+                f"{path} is being written to by another process{_holder(self.folder.mark)}. Wait until it has ended, "
+                "or choose another `out`."
+            ) from error
+        _held.add(self._key)
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
+
+
+def _holder(mark: Path) -> str:
+    try:
+        holder = json.loads(mark.read_bytes())
+        return f" (process {holder['process']} on {holder['host']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _free_name(path: Path) -> Path:
+    """runs/mine.1, or the first number after it that is free."""
+    number = 1
+    while (candidate := path.with_name(f"{path.resolve().name}.{number}")).exists():
+        number += 1
+    return candidate

@@ -1,0 +1,105 @@
+"""A rank's training batches, with what comes of reading them: places in a stream, unreadable images, errors."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from flexpredict.data.loader import Batch, Batches, training_batches
+from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
+from flexpredict.data.sources.streams import Place
+from flexpredict.data.stream_loader import starting_places, stream_batches
+from flexpredict.errors import UserError
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.training.engine import gather
+from flexpredict.training.plan import Plan
+from flexpredict.training.skipped import SkippedImages
+
+
+class RankBatches:
+    """The batches of this rank from the step of `state` on, which a checkpoint has, to the end of the plan."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        plan: Plan,
+        source: ImageSource | ImageStream,
+        folder: RunFolder,
+        state: Mapping[str, Any],
+    ) -> None:
+        self._fabric, self._plan, self._source, self._folder = fabric, plan, source, folder
+        self.waited = 0.0  # seconds, for the last batch
+        self.rewind(state)
+
+    def rewind(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint with this state."""
+        self.skipped = SkippedImages(self._fabric, self._plan, self._folder.skipped)
+        self._last: Batch | None = None
+        self._error = ""  # why this rank has no more batches, which the others do not know yet
+        self._places = {int(consumer): Place(*place) for consumer, place in state.get("places", {}).items()}
+        self._loader = self._open(self._source, state["step"])
+
+    def __next__(self) -> Batch:
+        """If one of several ranks cannot go on, it acts as if it could until all meet; else they would wait."""
+        started = time.perf_counter()
+        try:
+            if not self._error:
+                self._last = next(self._loader)
+                self.skipped.add(self._last.skipped)
+                if self._last.place is not None:
+                    consumer, self._places[consumer] = self._last.place
+        except UserError as error:
+            if self._fabric.world_size == 1:
+                raise
+            self._error = str(error)
+        self.waited = time.perf_counter() - started
+        return self._last or self._blank()
+
+    @contextmanager
+    def deaths_explained(self) -> Iterator[None]:
+        """If a reading process dies, say at which image, wherever in a step that is noticed."""
+        try:
+            yield
+        except RuntimeError:
+            with self._loader.deaths_explained():
+                raise
+
+    def settle(self, step: int) -> None:
+        """Share with the other ranks what each alone knows: errors, unreadable images, and places in a stream."""
+        for error in filter(None, gather(self._fabric, self._error)):
+            raise UserError(error)
+        self.skipped.settle(step)
+        for places in gather(self._fabric, self._places):
+            for consumer, place in places.items():  # the others may know an older one of it
+                self._places[consumer] = max(place, self._places.get(consumer, place))
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint, after `settle`."""
+        return {"places": self._places}
+
+    def _open(self, source: ImageSource | ImageStream, first_step: int) -> Batches:
+        recipe, ranks = self._plan.recipe, self._fabric.world_size
+        how: dict[str, Any] = {
+            "seed": recipe.seed,
+            "batch_size": recipe.batch_size,
+            "first_step": first_step,
+            "last_step": self._plan.steps,
+            "rank": self._fabric.global_rank,
+            "world_size": ranks,
+            "workers": recipe.workers,
+        }
+        if is_stream(source):
+            # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
+            self._places = starting_places(self._places, ranks * max(1, recipe.workers))
+            return stream_batches(source, recipe.augmentation, self._plan.image_sizes, **how, places=self._places)
+        if first_step == 0:
+            self.skipped.add(source.problems)
+        return training_batches(source, recipe.augmentation, self._plan.image_sizes, **how)
+
+    def _blank(self) -> Batch:
+        share = self._plan.recipe.batch_size // self._fabric.world_size
+        images = torch.zeros(share, 3, *self._plan.image_size, dtype=torch.uint8)
+        return Batch(images, torch.zeros(share, dtype=torch.int64))

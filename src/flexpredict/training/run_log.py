@@ -1,0 +1,100 @@
+"""The log of a run: means between two lines of metrics, the lines, and warnings in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from flexpredict.files import append_line
+from flexpredict.runs.metrics import Logger, Record, keep_until, open_loggers, read_records
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.training.health import Watch
+from flexpredict.training.plan import Plan
+from flexpredict.training.progress import TrainingProgress
+
+
+class RunLog:
+    """Takes every step, writes a line of metrics when one is due. Goes on after the step of `state`."""
+
+    def __init__(
+        self, fabric: Fabric, plan: Plan, folder: RunFolder, progress: TrainingProgress, state: Mapping[str, Any]
+    ) -> None:
+        self._fabric, self._plan, self._folder, self._progress = fabric, plan, folder, progress
+        self._loggers: list[Logger] = []
+        self.rewind(state)
+        if fabric.is_global_zero:
+            config = folder.load_config()
+            self._loggers = open_loggers(plan.recipe.loggers, folder.path, folder.metrics, config, state["step"])
+
+    def rewind(self, state: Mapping[str, Any]) -> None:
+        """Forget what came after a checkpoint with this state: it is about to be said again."""
+        self._watch, self._written = Watch(), False
+        self._loss_sum = torch.tensor(state.get("loss_sum", 0.0), dtype=torch.float64, device=self._fabric.device)
+        self._loss_count: int = state.get("loss_count", 0)
+        self._clear_speed()
+        if self._fabric.is_global_zero:
+            for path in (self._folder.metrics, self._folder.warnings, self._folder.skipped):
+                keep_until(path, state["step"])
+            for record in read_records(self._folder.metrics):
+                self._watch.look(record)
+
+    def add(self, loss: Tensor, images: int, waited: float, seconds: float) -> None:
+        """A step was made. images: of this rank; waited: for them."""
+        self._loss_sum += loss
+        self._loss_count += 1
+        self._images += images * self._fabric.world_size
+        self._seconds += seconds
+        self._waited += waited
+        if not self._written:  # until there is a line, a person sees what this rank knows
+            self._progress.numbers(float(loss), self._images / self._seconds, self._waited / self._seconds)
+
+    def write(self, step: int, record: Record, skipped: int) -> float | None:
+        """A line of metrics: `record` and the means since the line before. Returns the mean loss.
+
+        skipped: images that could not be read so far.
+        """
+        loss, means = None, {}
+        if self._seconds:  # else the batches of all steps were left out
+            loss = self._mean_loss()
+            speed, wait = self._images / self._seconds, self._waited / self._seconds
+            means = {"loss": loss, "images_per_second": speed, "data_wait": wait}
+            self._progress.numbers(loss, speed, wait, record.get("location_share"))
+        epoch = step * self._plan.recipe.batch_size / self._plan.samples
+        record = {"epoch": epoch, **means, "skipped": float(skipped), **record}
+        for logger in self._loggers:
+            logger.log(step, record)
+        for text in self._watch.look(record):
+            self.warn(step, text)
+        self._loss_sum.zero_()
+        self._loss_count = 0
+        self._clear_speed()
+        self._written = True
+        return loss
+
+    def warn(self, step: int, text: str) -> None:
+        """On the terminal and in warnings.jsonl."""
+        self._progress.warn(text)
+        self.keep_warning(step, text)
+
+    def keep_warning(self, step: int, text: str) -> None:
+        """In warnings.jsonl alone."""
+        if self._fabric.is_global_zero:
+            append_line(self._folder.warnings, {"step": step, "text": text})
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run must know to write the next line as if nothing had happened."""
+        return {"loss_sum": float(self._loss_sum), "loss_count": self._loss_count}
+
+    def close(self) -> None:
+        for logger in self._loggers:
+            logger.close()
+
+    def _mean_loss(self) -> float:
+        """Of all ranks."""
+        mean = self._fabric.all_reduce(self._loss_sum / self._loss_count, reduce_op="mean")
+        return float(mean) if isinstance(mean, Tensor) else float("nan")
+
+    def _clear_speed(self) -> None:
+        self._images, self._seconds, self._waited = 0, 0.0, 0.0
