@@ -1,7 +1,5 @@
 """Two processes on gloo train the model that one process trains."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,38 +94,3 @@ def test_two_ranks_that_share_the_weights_reach_those_of_one_and_write_whole_che
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "two" / "checkpoints" / "step-12").is_dir()
-
-
-@pytest.mark.slow
-def test_a_job_whose_rank_is_killed_comes_back_by_itself(tmp_path: Path) -> None:
-    """torchrun starts it again, and it ends with the weights of one that nobody killed."""
-    pictures = write_pictures(tmp_path / "pictures")
-    given = [word for name, value in OPTIONS.items() if name != "epochs" for word in (f"--{name}", value)]
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import os, signal, sys\n"
-        "from flexpredict.cli import main\n"
-        "from flexpredict.methods.ijepa import IJEPA\n"
-        "original, calls = IJEPA.after_step, 0\n"
-        "def killed(self, momentum):\n"
-        "    global calls\n"
-        "    calls += 1\n"
-        "    if calls == 5 and os.environ['RANK'] == '1' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return original(self, momentum)\n"
-        "if 'whole' not in sys.argv[-1]: IJEPA.after_step = killed\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    for out in ("whole", "killed"):
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        command += ["--max-restarts=1", str(script), "pretrain", "--data", str(pictures), *given, "--epochs", "2"]
-        done = subprocess.run(
-            [*command, "--devices", "2", "--out", str(tmp_path / out)],
-            capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    assert "(resumed)" in done.stdout
-    whole, killed = (
-        load_file(tmp_path / out / "checkpoints" / "last" / "model.safetensors") for out in ("whole", "killed")
-    )
-    assert [name for name in whole if not torch.equal(whole[name], killed[name])] == []
