@@ -103,7 +103,7 @@ def test_plain_bytes_and_class_names_will_do(tmp_path: Path) -> None:
     assert source.labels is not None and source.labels.tolist() == [1, 0, -1, 1]
 
 
-def test_paths_are_followed_from_where_the_table_is(tmp_path: Path) -> None:
+def test_paths_are_followed_from_where_the_table_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deep").mkdir()
     for number in range(3):
         picture(number).save(tmp_path / f"deep/{number}.png")
@@ -112,6 +112,10 @@ def test_paths_are_followed_from_where_the_table_is(tmp_path: Path) -> None:
     assert numbers_in(open_source(name)) == [0, 1, 2]
     stream = open_images(f"stream:{name}")
     assert is_stream(stream) and [number_in(record) for record in records_of(stream)] == [0, 1, 2]
+    monkeypatch.chdir(tmp_path / "deep")
+    source = open_source("t.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert numbers_in(source) == [0, 1, 2]
 
 
 def test_rows_without_an_image_are_unreadable_and_the_others_are_not(tmp_path: Path) -> None:

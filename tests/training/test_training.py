@@ -292,6 +292,15 @@ def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, tmp_p
     assert all(0.0 <= record[key] <= 1.0 for record in probed for key in ("knn_accuracy", "linear_accuracy"))
 
 
+def test_the_page_is_refreshed_at_every_checkpoint(
+    pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = []
+    monkeypatch.setattr(pretraining, "refresh_report", lambda run: lines.append(len(metrics(run))))
+    pretrain(pictures, tmp_path / "run", **RECIPE)
+    assert lines == [1, 3, 4, 6, 7, 9], "a checkpoint every three steps, a line every two"
+
+
 def test_labeled_images_of_any_kind_switch_the_probe_on(pictures: str, tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         write_pictures(tmp_path / "labeled" / name, 24)

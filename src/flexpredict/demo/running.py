@@ -64,7 +64,8 @@ def run_demo(
     done_before = all(run.done for own in runs.values() for run in own)
     if not done_before:
         results.unlink(missing_ok=True)  # of fewer seeds
-        _carry_out(console, runs, out)
+        with interrupt_on_sigterm():
+            _carry_out(console, runs, out)
     comparison = Comparison({row: [run.numbers() or {} for run in own] for row, own in runs.items()})
     saved = _saved(results, seeds)
     if saved is None:
@@ -122,9 +123,8 @@ def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> 
     others = [run for row in _BASELINES for run in runs[row] if run in left]
     groups = [[run for run in pair if run is not None] for pair in zip_longest(arms, others)]
     tasks = [task_of(group, out / "logs") for group in groups]
-    with interrupt_on_sigterm():
-        if not carry_out_runs(console, left, tasks, min(cores(), len(tasks)), Stop()):
-            raise UserError("One of the runs was stopped. What is done is kept: the same command goes on.")
+    if not carry_out_runs(console, left, tasks, min(cores(), len(tasks)), Stop()):
+        raise UserError("One of the runs was stopped. What is done is kept: the same command goes on.")
 
 
 def _saved(results: Path, seeds: Sequence[int]) -> dict[str, Any] | None:

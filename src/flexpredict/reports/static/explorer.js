@@ -79,7 +79,6 @@ function mapsOf(model) {
 
 function explore() {
   const model = lead(), mask = model.masks[explorer.mask], set = explorer.sets[model.set];
-  explorer.patch = Math.min(explorer.patch, model.grid[0] * model.grid[1] - 1);
   drawScene(document.getElementById("scene"), set.pictures[explorer.image % set.pictures.length], model.grid, mask, explorer.patch);
   explorer.maps = {};
   explorer.models.forEach((each, i) => {

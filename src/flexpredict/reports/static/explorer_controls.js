@@ -107,7 +107,9 @@ function buildPanels() {
 function buildChoice(model, i) {
   const box = make("input", { type: "checkbox", checked: explorer.shown.has(i) });
   box.addEventListener("change", () => {
+    const before = lead().grid;
     if (box.checked) explorer.shown.add(i); else if (explorer.shown.size > 1) explorer.shown.delete(i); else box.checked = true;
+    explorer.patch = samePlace(explorer.patch, before, lead().grid);
     explore();
   });
   document.getElementById("shown-models").append(make("label", {}, box, ` ${model.label}`));
