@@ -28,6 +28,7 @@ from flexpredict.data.sources.derived import Part, named_part
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.errors import UserError
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.files import write_text_atomically
 from flexpredict.model.encoder import Encoder
@@ -93,8 +94,7 @@ def main() -> None:
             folder = RunFolder(options.out / f"{name.replace(' ', '-')}-{seed}")
             console.print(f"{name}, seed {seed}", highlight=False)
             if not train(recipe, folder, source, options.minutes, options.points):
-                console.print("Stopped; the same command goes on.")
-                return
+                raise KeyboardInterrupt
             curves.setdefault(name, []).append(list(points(folder, recipe, source, asked)))
     tested = f"{len(asked):,} {'test' if options.test else 'validation'} images: {asked.name}"
     table = write(options.out, curves, tested)
@@ -250,5 +250,7 @@ def _options() -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         main()
+    except UserError as error:
+        sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit("Stopped; the same command goes on.")

@@ -63,6 +63,9 @@ def test_what_is_no_encoder_is_refused_in_words(encoder: ImageEncoder, finished:
         load(finished, which="contxt")
     with pytest.raises(UserError, match="heads=0 is out of range"):
         load(finished, heads=0)
+    for grid in ("3", "0x4", (0, 4)):
+        with pytest.raises(UserError, match=r"is not a grid. Give rows x columns"):
+            load(finished, grid=grid)
     with pytest.raises(TypeError, match=r"open_encoder\(\) needs encoder"):
         load()
     with pytest.raises(UserError, match=r"pooling=max is not known. Use mean or class"):

@@ -139,7 +139,7 @@ def test_bf16_autocast_gives_nearly_the_same_loss() -> None:
     ("settings", "words"),
     [
         ({"noise_std": 0.2, "noise_to_signal": 0.1}, "given twice"),
-        ({"noise_std": -0.2}, "cannot be negative"),
+        ({"noise_std": -0.2}, "noise_std=-0.2 is out of range: it must be at least 0"),
     ],
 )
 def test_contradictory_noise_levels_are_refused(settings: dict[str, float], words: str) -> None:

@@ -104,7 +104,7 @@ def test_tanh_keeps_the_lengths_that_a_layer_norm_makes_equal() -> None:
     ("targets", "message"),
     [
         ({"layers": 3}, r"targets.layers=3, but the encoder has 2 layers"),
-        ({"layers": 0}, r"Choose 1 to 2"),
+        ({"layers": 0}, r"targets.layers=0 is out of range: it must be at least 1"),
         ({"layers": 2, "norm": "tanh"}, r"targets.norm=tanh.*targets.layers=1"),
     ],
 )

@@ -19,7 +19,7 @@ from flexpredict.reports import write_report
 from flexpredict.reports.views.exploring import DRAWS, MASKS
 from flexpredict.reports.views.shown_images import choose_images
 from flexpredict.studies.analyses.opening import open_model
-from flexpredict.studies.analyses.predictions import Puzzle, predicted_similarity
+from flexpredict.studies.analyses.predictions import MaskedImage, predicted_similarity
 
 HOSTILE = "<img src=x onerror=document.title='run'>"
 COLUMNS = 8
@@ -88,7 +88,7 @@ def test_the_prediction_of_a_patch_is_like_what_python_says(
         for block, slot in ((0, 0), (0, 3)):
             patch = int(targets[block, slot])
             point_at(page, patch)
-            expected = predicted_similarity(model, pixels, Puzzle((8, 8), context, targets, block, slot))
+            expected = predicted_similarity(model, pixels, MaskedImage((8, 8), context, targets, block, slot))
             shown = maps(page, kind)
             assert shown["patch"] == patch
             torch.testing.assert_close(torch.tensor(shown["prediction"]), expected, rtol=0, atol=0.02)

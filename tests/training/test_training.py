@@ -16,10 +16,13 @@ from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
 from flexpredict import pretrain, pretraining
+from flexpredict.data.loader import training_batches
+from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.methods import ijepa
 from flexpredict.model.encoder import Encoder
 from flexpredict.runs.encoder_file import read_encoder
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.schedules import cosine, linear, warmup_cosine
 
 
@@ -353,3 +356,13 @@ def test_schedules_pass_through_their_published_points() -> None:
     assert lr[10] == pytest.approx(5e-4) and lr[60] == pytest.approx((8e-4 + 1e-6) / 2)
     assert cosine(0, 100, 0.04, 0.4) == pytest.approx(0.04) and cosine(100, 100, 0.04, 0.4) == pytest.approx(0.4)
     assert linear(50, 100, 0.996, 1.0) == pytest.approx(0.998)
+
+
+def test_no_image_comes_twice_in_an_epoch_over_ranks_and_workers(pictures: str) -> None:
+    source = open_source(pictures)
+    seen: list[int] = []
+    for rank in range(2):
+        how = {"seed": 0, "batch_size": 8, "first_step": 0, "last_step": 6, "rank": rank, "world_size": 2}
+        batches = training_batches(source, PRESETS["none"], [(8, 8)], **how, workers=2 * rank)  # type: ignore[arg-type]
+        seen += [index for batch in batches for index in batch.indices.tolist()]
+    assert sorted(seen) == list(range(48))

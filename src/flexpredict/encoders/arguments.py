@@ -1,9 +1,11 @@
 """Which encoder is opened, and how. Declared without torch, so that a command line can be made of it."""
 
+import re
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
+from flexpredict.errors import UserError
 from flexpredict.settings.extraction import Which
 from flexpredict.settings.ranges import Checked, ranged
 
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
     EncoderLike: TypeAlias = str | PathLike[str] | ImageEncoder | nn.Module
 else:
     EncoderLike = str
+
+
+def parse_grid(grid: str | tuple[int, int]) -> tuple[int, int]:
+    """4x16 -> rows and columns of patches."""
+    text = grid if isinstance(grid, str) else "x".join(map(str, grid))
+    sides = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if sides is None:
+        raise UserError(f"grid={text} is not a grid. Give rows x columns of patches: grid=4x16.")
+    return int(sides[1]), int(sides[2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +45,11 @@ class EncoderOptions(Checked):
     heads: int | None = ranged(None, least=1)
     grid: str | tuple[int, int] | None = None
     partial: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.grid is not None:
+            parse_grid(self.grid)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,11 @@
 """What the name of an encoder stands for. Evaluation, pre-training and analyses all ask here."""
 
-import re
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Literal
 
+from flexpredict.encoders.arguments import parse_grid
 from flexpredict.encoders.checkpoints.config_file import is_plain, is_timm
 from flexpredict.errors import UserError, did_you_mean, printable
 from flexpredict.named_options import split_options, whole_number
@@ -61,14 +61,6 @@ def resolve_name(name: str | PathLike[str]) -> EncoderName:
             "checkpoint, timm:NAME or hf:NAME."
         )
     return EncoderName(text, _kind_of(path), path, options=options)
-
-
-def parse_grid(text: str) -> tuple[int, int]:
-    """4x16 -> rows and columns of patches."""
-    sides = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
-    if sides is None:
-        raise UserError(f"grid={text} is not a grid. Give rows x columns of patches: grid=4x16.")
-    return int(sides[1]), int(sides[2])
 
 
 def _kind_of(path: Path) -> Kind:

@@ -2,12 +2,12 @@
 
 from torch import nn
 
-from flexpredict.encoders.arguments import EncoderChoice, EncoderOptions
+from flexpredict.encoders.arguments import EncoderChoice, EncoderOptions, parse_grid
 from flexpredict.encoders.checkpoints.reading import read_checkpoint
 from flexpredict.encoders.hugging_face_encoder import open_hugging_face
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.encoders.loaded_weights import LoadedWeights, read_own
-from flexpredict.encoders.names import EncoderName, parse_grid, resolve_name
+from flexpredict.encoders.names import EncoderName, resolve_name
 from flexpredict.encoders.timm_encoder import open_timm, open_timm_folder, open_timm_model, weights_of_timm
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
@@ -56,6 +56,6 @@ def load_weights(name: EncoderName, options: EncoderOptions = _USUAL) -> LoadedW
         download(name.model) if name.kind == "hf" else name.path,
         which=options.which,
         heads=options.heads or name.heads,
-        grid=(parse_grid(options.grid) if isinstance(options.grid, str) else options.grid) or name.grid,
+        grid=name.grid if options.grid is None else parse_grid(options.grid),
         partial=options.partial,
     )

@@ -9,7 +9,6 @@ here the patch embedding: c_i = ψ_i + A x_i + b for the pixels x_i of a patch, 
 n_j in pixel space. It is the same A for context and noise, so switching the noise off would blind the encoder.
 """
 
-import copy
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from flexpredict.errors import UserError
-from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
+from flexpredict.methods.method import AveragingMethod, Prediction
 from flexpredict.model.blocks import block_at, pick
 from flexpredict.model.building import ModelFacts
 from flexpredict.model.encoder import Encoder
@@ -35,7 +34,7 @@ from flexpredict.sizes import Grid
 BETA = 2.0
 
 
-class Data2Vec(Method):
+class Data2Vec(AveragingMethod):
     """Student, teacher, and what the student needs besides to be asked for masked patches.
 
     Args:
@@ -50,7 +49,6 @@ class Data2Vec(Method):
         self, encoder: Encoder, settings: Positions | None = None, layers: int = 1, seed: int = 0, l1: float = 0.0
     ) -> None:
         super().__init__(encoder, l1)
-        self.target_encoder = copy.deepcopy(encoder).requires_grad_(False)
         self.predictor: MaskedPatches = MaskedPatches(encoder, settings or Positions(), seed)
         self.layers = layers
 
@@ -88,21 +86,9 @@ class Data2Vec(Method):
         features = pick(total[:, teacher.vit.num_prefix_tokens :] / self.layers, targets.flatten(1))
         return features.view(-1, *targets.shape[2:], features.shape[-1])
 
-    def after_step(self, momentum: float) -> dict[str, float]:
-        update_average(self.target_encoder, self.context_encoder, momentum)
-        return {"ema_momentum": momentum}
-
     def compiled_parts(self) -> Iterable[nn.Module]:
         """Block by block: neither pass is the encoder's own."""
         return chain(self.context_encoder.vit.blocks, self.target_encoder.vit.blocks)
-
-    @property
-    def masked_tokens(self) -> MaskedTokens:
-        return self.predictor
-
-    @property
-    def saved_encoder(self) -> tuple[Encoder, str]:
-        return self.target_encoder, "target encoder"
 
 
 class MaskedPatches(nn.Module):

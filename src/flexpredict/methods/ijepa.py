@@ -9,7 +9,6 @@ Masks are drawn on the grid of cells; the context encoder sees all patches of th
 stands at the center of its cell, counted in patches, so that context and targets share one measure of place.
 """
 
-import copy
 from dataclasses import replace
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flexpredict.masking import patches_of_cells
-from flexpredict.methods.method import MaskedTokens, Method, Prediction, update_average
+from flexpredict.methods.method import AveragingMethod, Prediction
 from flexpredict.methods.targets import RunningStandardization, normalize_tokens
 from flexpredict.model.blocks import pick
 from flexpredict.model.building import ModelFacts
@@ -28,14 +27,13 @@ from flexpredict.settings.targets import Targets
 from flexpredict.sizes import Grid
 
 
-class IJEPA(Method):
+class IJEPA(AveragingMethod):
     """Context encoder, target encoder and predictor."""
 
     def __init__(
         self, encoder: Encoder, predictor: Predictor, targets: Targets | None = None, l1: float = 0.0
     ) -> None:
         super().__init__(encoder, l1)
-        self.target_encoder = copy.deepcopy(encoder).requires_grad_(False)
         self.predictor: Predictor = predictor
         self.targets = targets or Targets()
         self.cell = self.targets.cell
@@ -102,22 +100,10 @@ class IJEPA(Method):
         return rows // self.cell, columns // self.cell
 
     def after_step(self, momentum: float) -> dict[str, float]:
-        self.update_target_encoder(momentum)
+        logged = super().after_step(momentum)
         if self.standardization is not None:
             self.standardization.update()
-        return {"ema_momentum": momentum}
-
-    def update_target_encoder(self, momentum: float) -> None:
-        """θ̄ <- momentum θ̄ + (1 - momentum) θ"""
-        update_average(self.target_encoder, self.context_encoder, momentum)
-
-    @property
-    def masked_tokens(self) -> MaskedTokens:
-        return self.predictor
-
-    @property
-    def saved_encoder(self) -> tuple[Encoder, str]:
-        return self.target_encoder, "target encoder"
+        return logged
 
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from flexpredict.methods.method import MaskedTokens, Method, Prediction
+from flexpredict.methods.method import Method, Prediction
 from flexpredict.model.blocks import pick
 from flexpredict.model.building import ModelFacts
 from flexpredict.model.encoder import Encoder
@@ -60,10 +60,6 @@ class MAE(Method):
             variance, mean = torch.var_mean(pixels, dim=-1, keepdim=True)
             pixels = (pixels - mean) / (variance + 1e-6).sqrt()
         return pixels.view(-1, *targets.shape[2:], pixels.shape[-1])
-
-    @property
-    def masked_tokens(self) -> MaskedTokens:
-        return self.predictor
 
     @property
     def saved_encoder(self) -> tuple[Encoder, str]:

@@ -1,9 +1,10 @@
-"""What the training loop knows of an objective: a pass, what follows a step, and which encoder is its result."""
+"""The interface between the training loop and an objective: forward, after_step, saved_encoder."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,9 +64,9 @@ class Method(nn.Module, ABC):
         """images: B 3 H W; context: B C Nc and targets: B C M Nt, indices on `mask_grid`; keys: B C, of the noise."""
 
     @property
-    @abstractmethod
     def masked_tokens(self) -> MaskedTokens:
         """Where ψ, m̃ and A are."""
+        return cast(MaskedTokens, self.predictor)
 
     @property
     @abstractmethod
@@ -73,15 +74,15 @@ class Method(nn.Module, ABC):
         """The encoder that a run is made for, and what to call it."""
 
     def after_step(self, momentum: float) -> dict[str, float]:
-        """What is to be done after a step of the optimizer, and numbers of it for the log: nothing, unless said."""
+        """Called after a step of the optimizer. Returns values to log. Default: none."""
         return {}
 
     def mask_grid(self, images: Tensor) -> Grid:
-        """The grid on which masks are drawn: that of the patches, unless said."""
+        """The grid on which masks are drawn. Default: that of the patches."""
         return self.context_encoder.grid_of(images)
 
     def compiled_parts(self) -> Iterable[nn.Module]:
-        """The networks that are worth compiling: the children, unless said."""
+        """The networks that are worth compiling. Default: the children."""
         return self.children()
 
     def trained_blocks(self) -> Iterable[nn.Module]:
@@ -102,10 +103,27 @@ class Method(nn.Module, ABC):
         return Prediction(loss + penalty, predictions, targets, features, places, penalty.detach())
 
 
-@torch.no_grad()
-def update_average(average: Encoder, encoder: Encoder, momentum: float) -> None:
-    """θ̄ <- momentum θ̄ + (1 - momentum) θ, for all tensors at once; fixed positions need no average."""
-    trained = {name for name, parameter in encoder.named_parameters() if parameter.requires_grad}
-    ours: list[Tensor] = [parameter for name, parameter in average.named_parameters() if name in trained]
-    theirs: list[Tensor] = [parameter for name, parameter in encoder.named_parameters() if name in trained]
-    torch._foreach_lerp_(ours, theirs, 1.0 - momentum)
+class AveragingMethod(Method):
+    """An objective whose targets come from a moving average θ̄ of the encoder, which is also its result."""
+
+    def __init__(self, encoder: Encoder, l1: float = 0.0) -> None:
+        super().__init__(encoder, l1)
+        self.target_encoder = copy.deepcopy(encoder).requires_grad_(False)
+
+    def after_step(self, momentum: float) -> dict[str, float]:
+        self.update_target_encoder(momentum)
+        return {"ema_momentum": momentum}
+
+    @torch.no_grad()
+    def update_target_encoder(self, momentum: float) -> None:
+        """θ̄ <- momentum θ̄ + (1 - momentum) θ, for all tensors at once; fixed positions need no average."""
+        parameters = dict(self.context_encoder.named_parameters())
+        trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+        average = dict(self.target_encoder.named_parameters())
+        ours: list[Tensor] = [average[name] for name in trained]
+        theirs: list[Tensor] = [parameters[name] for name in trained]
+        torch._foreach_lerp_(ours, theirs, 1.0 - momentum)
+
+    @property
+    def saved_encoder(self) -> tuple[Encoder, str]:
+        return self.target_encoder, "target encoder"
