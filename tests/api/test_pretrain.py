@@ -105,3 +105,14 @@ def test_a_folder_with_other_things_is_not_called_a_run(pictures: str, tmp_path:
     for overwrite in (False, True):
         with pytest.raises(UserError, match="not empty and not a run folder"):
             pretrain(pictures, tmp_path, overwrite=overwrite, **RECIPE)
+
+
+def test_a_dry_run_shows_plan_time_memory_and_masks_and_starts_nothing(
+    pictures: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = pretrain(pictures, tmp_path / "run", **RECIPE, dry_run=True)
+    said = capsys.readouterr().out
+    assert run.dry_run and not run.finished and not (tmp_path / "run").exists()
+    assert "18 steps" in said and "this machine" in said and "peak" in said
+    masks = [line for line in said.splitlines() if set(line) - set("█·0123456789 ") == set() and "█" in line]
+    assert len(masks) == 8 and all(len(line) == 3 * 8 + 6 for line in masks)
