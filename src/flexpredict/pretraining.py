@@ -23,7 +23,6 @@ from flexpredict.runs.checkpoint import last_checkpoint, last_step
 from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
-from flexpredict.training.contrast import fit_to_contrast
 from flexpredict.training.engine import holding, launch, on_first_rank
 from flexpredict.training.loop import Outcome, train
 from flexpredict.training.plan import Plan, default_precision, make_plan
@@ -68,8 +67,6 @@ def run(
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
     notes = [*initial.lines, *start_from(model, initial)] if initial is not None else []
-    if plan.recipe.scale == "small" and recipe.init_from is None:
-        fit_to_contrast(model, source, plan.image_size)
     probe = _probe(plan, source, fabric.device)
     claim = Claim(folder, resume=resume, overwrite=overwrite)
     with holding(fabric, claim):

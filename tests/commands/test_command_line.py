@@ -34,7 +34,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "nowhere"], ["no folder 'nowhere'", "Give a folder of images"]),
+        (["--data", "nowhere"], ["There is no folder '", "nowhere'", "Give a folder of images"]),
         (["--data", "EMPTY"], ["EMPTY", "no image"]),
         (["--data", "UNREADABLE"], ["broken.png"]),
         ([], ["No data was named", "--data"]),

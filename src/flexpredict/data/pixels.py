@@ -13,15 +13,3 @@ def normalize(images: Tensor) -> Tensor:
     std = torch.tensor(STD, device=images.device).view(3, 1, 1) * 255.0
     # Converted first: subtracting a float from bytes takes four times as long.
     return images.float().sub_(mean).div_(std)
-
-
-def embedding_for_our_pixels(
-    weight: Tensor, bias: Tensor, mean: tuple[float, ...], std: tuple[float, ...]
-) -> tuple[Tensor, Tensor]:
-    """A patch embedding for pixels normalized by another mean and std, turned into one for ours: it is exact.
-
-    weight: D 3 P P, bias: D
-    """
-    theirs = torch.tensor(std).view(1, 3, 1, 1)
-    shift = (torch.tensor(MEAN) - torch.tensor(mean)).view(1, 3, 1, 1) / theirs
-    return weight * torch.tensor(STD).view(1, 3, 1, 1) / theirs, bias + (weight * shift).sum(dim=(1, 2, 3))

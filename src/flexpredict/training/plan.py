@@ -134,7 +134,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     steps = math.ceil(epochs * samples / batch_size)
     warmup, hold = recipe.optimizer.warmup_epochs, recipe.optimizer.hold_from_epoch
     scale = recipe.scale or "published"
-    warmup = epochs / (10 if scale == "small" else 20) if warmup is None else warmup
+    warmup = epochs / 20 if warmup is None else warmup
     if warmup > epochs:
         raise UserError(
             f"optimizer.warmup_epochs={warmup:g} is longer than the run of {epochs:g} epochs. Shorten it, or train "

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from flexpredict.data.pixels import MEAN, STD, embedding_for_our_pixels
+from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoders.arguments import EncoderOptions
 from flexpredict.encoders.checkpoints.predictors import PublishedPredictor, published_predictor
 from flexpredict.encoders.loaded_weights import LoadedWeights
@@ -239,5 +240,11 @@ def _for_our_pixels(tensors: dict[str, Tensor], loaded: LoadedWeights) -> dict[s
             "has no bias in its embedding of patches to make up for the difference to ImageNet's. It can be "
             "evaluated, but not trained further."
         )
-    weight, bias = embedding_for_our_pixels(weight, bias, loaded.mean, loaded.std)
-    return {**tensors, "patch_embed.proj.weight": weight, "patch_embed.proj.bias": bias}
+    theirs = torch.tensor(loaded.std).view(1, 3, 1, 1)
+    scale = torch.tensor(STD).view(1, 3, 1, 1) / theirs
+    shift = (torch.tensor(MEAN) - torch.tensor(loaded.mean)).view(1, 3, 1, 1) / theirs
+    return {
+        **tensors,
+        "patch_embed.proj.weight": weight * scale,
+        "patch_embed.proj.bias": bias + (weight * shift).sum(dim=(1, 2, 3)),
+    }
