@@ -69,7 +69,7 @@ def only_plan(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def run(recipe: Recipe, out: Path, **_: Any) -> Any:
         steps.append(make_plan(recipe, IMAGES, torch.device("cpu"), 1).steps)
-        return SimpleNamespace(steps=steps[-1], finished=True)
+        return SimpleNamespace(steps=steps[-1], finished=True, signal=None)
 
     monkeypatch.setattr(pretraining, "run", run)
     return steps

@@ -327,7 +327,7 @@ def test_an_encoder_file_is_the_target_encoder_and_has_no_other(finished: Path, 
     file = tmp_path / "encoder.safetensors"
     shutil.copy(finished / "encoder.safetensors", file)
     encoder = open_encoder(file)
-    assert encoder.what == f"target encoder of {file}"
+    assert encoder.what == f"target encoder of {file} after step 18"
     assert encoder.fingerprint() == open_encoder(finished).fingerprint()
     with pytest.raises(UserError, match="context encoder is in the checkpoints of a run"):
         open_encoder(file, which="context")

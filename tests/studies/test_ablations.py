@@ -163,7 +163,7 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
         with pytest.raises(KeyboardInterrupt):
             ablate(parts, console=recording())
     first = next(iter(make_agenda(parts, recording()).work.values()))
-    assert first.begun and first.steps_left == 2
+    assert not first.begun and first.steps_left == 2, "a start that fails leaves nothing behind"
     assert ablate(parts, console=recording())
     one, other = (
         load_file(tmp_path / name / "runs" / first.name / "encoder.safetensors") for name in ("whole", "parts")

@@ -112,7 +112,8 @@ def test_a_child_that_saves_and_then_goes_on_to_measure_is_asked_again(
     child = subprocess.Popen([sys.executable, "-S", "-c", _SAVES_AND_GOES_ON, str(path)])
 
     def request(going: list[Task]) -> None:
-        stop.requested = Path(f"{path}.ready").exists()
+        if Path(f"{path}.ready").exists():
+            stop.number = signal.SIGTERM
 
     monkeypatch.setattr(processes, "begin", lambda *given: child)
     monkeypatch.setattr(processes, "_SECONDS_BETWEEN_SIGNALS", 0.3)

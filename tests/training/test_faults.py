@@ -1,8 +1,8 @@
 """What goes wrong around a run: it ends with a message, and goes on afterwards as if nothing had happened."""
 
-import multiprocessing
 import os
-import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,20 +51,38 @@ def test_images_that_disappear_end_the_run_which_goes_on_when_they_are_back(
     assert read_records(tmp_path / "run" / "skipped.jsonl") == []
 
 
-def test_a_reading_process_that_is_killed_ends_the_run_which_then_goes_on(
-    finished: Path, pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the kernel does when memory runs out."""
+_KILLED_READER = """
+import multiprocessing, os, signal, sys
+from tiny import RECIPE
+from flexpredict import pretrain
+from flexpredict.errors import UserError
+from flexpredict.methods.ijepa import IJEPA
 
-    def kill_workers() -> None:
+steps, original = [], IJEPA.after_step
+
+def after_step(self, momentum):
+    steps.append(momentum)
+    if len(steps) == 4:
         for child in multiprocessing.active_children():
-            assert child.pid is not None
             os.kill(child.pid, signal.SIGKILL)
+    return original(self, momentum)
 
-    with monkeypatch.context() as patch:
-        at_step(4, kill_workers, patch)
-        with pytest.raises(UserError, match=r"A process that reads images died.*fewer workers"):
-            pretrain(pictures, tmp_path / "run", **RECIPE, workers=1)
+IJEPA.after_step = after_step
+try:
+    pretrain(sys.argv[1], sys.argv[2], **RECIPE, workers=1)
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_reading_process_that_is_killed_ends_the_run_which_then_goes_on(
+    finished: Path, pictures: str, tmp_path: Path
+) -> None:
+    """As the kernel does when memory runs out. In a process of its own, where torch's signal handler does no harm."""
+    command = [sys.executable, "-c", _KILLED_READER, pictures, str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=300)
+    assert "A process that reads images died" in ended.stdout and "fewer workers" in ended.stdout, ended.stderr
     assert pretrain(out=tmp_path / "run", resume=True, workers=0).finished
     assert_same_weights(tmp_path / "run", finished)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -145,7 +145,7 @@ class TableStream(ImageStream):
         try:
             with ParquetFile(table.path, metadata=table.footer, memory_map=True) as file:
                 for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=wanted):
-                    images = batch.column(self.columns.image).to_pylist()
+                    images = _values(batch.column(self.columns.image))
                     labels = batch.column(self.columns.label).to_pylist() if len(wanted) > 1 else [None] * len(batch)
                     for value, label in zip(images, labels, strict=True):
                         image = stored_image(value)
@@ -154,6 +154,16 @@ class TableStream(ImageStream):
         except _ARROW_ERRORS as error:
             rows = f"rows {row} to {last}" if row < last else f"row {row}"
             yield UnreadableImage(f"{table.path}, {rows}", in_a_line(error))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """In Python. Paths need not be valid UTF-8, at which pyarrow would stop."""
+    if pa.types.is_struct(column.type):
+        names = [field.name for field in column.type]
+        return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, column.flatten()), strict=True)]
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return [None if text is None else os.fsdecode(text) for text in column.cast(pa.large_binary()).to_pylist()]
+    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
