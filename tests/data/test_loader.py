@@ -14,7 +14,7 @@ from torch import Tensor
 from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.loader import Batch, evaluation_batches, sample_order, training_batches
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_images
-from flexpredict.data.workers import set_current_image
+from flexpredict.data.workers import Computed, WorkerResults, set_current_image
 from flexpredict.errors import UserError
 from flexpredict.randomness import sample_keys, shuffled, stream_key, uniform
 from flexpredict.settings.augmentation import PRESETS
@@ -211,3 +211,11 @@ def test_other_errors_of_workers_are_not_taken_for_a_death(arrays: ArraySource) 
     )
     with pytest.raises(RuntimeError, match="something else"), batches.deaths_explained():
         raise RuntimeError("something else")
+
+
+def test_a_worker_that_dies_while_it_hands_an_image_over_is_reported_too() -> None:
+    results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=0)
+    with pytest.raises(UserError, match="died between two images"), results.deaths_explained():
+        raise ConnectionResetError("Connection reset by peer")
+    with pytest.raises(ConnectionError, match="Caught"), results.deaths_explained():
+        raise ConnectionError("Caught ConnectionError in DataLoader worker process 0.")

@@ -66,12 +66,14 @@ class WorkerResults(Iterator[Result], Generic[Result]):
         """Says which image a worker was reading when it died. A signal handler may raise that error anywhere."""
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, ConnectionError, EOFError) as error:
             died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
-            if died is None:
+            # A worker that dies while it hands an image over just hangs up. What workers raise themselves says so.
+            hung_up = not isinstance(error, RuntimeError) and "DataLoader worker" not in str(error)
+            if died is None and not hung_up:
                 raise
             signaled = re.search(r"killed by signal: (.+?)\.", str(error))
-            image = self._image_of(int(died.group(1)))
+            image = self._image_of(int(died.group(1))) if died else ""
             raise UserError(
                 f"A process that reads images died{f' ({signaled.group(1)})' if signaled else ''} "
                 + (f"while it was reading {image}. " if image else "between two images. ")
