@@ -214,8 +214,14 @@ def test_other_errors_of_workers_are_not_taken_for_a_death(arrays: ArraySource) 
 
 
 def test_a_worker_that_dies_while_it_hands_an_image_over_is_reported_too() -> None:
-    results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=0)
+    results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=1)
     with pytest.raises(UserError, match="died between two images"), results.deaths_explained():
         raise ConnectionResetError("Connection reset by peer")
     with pytest.raises(ConnectionError, match="Caught"), results.deaths_explained():
         raise ConnectionError("Caught ConnectionError in DataLoader worker process 0.")
+
+
+def test_a_lost_connection_without_workers_is_nobodys_death() -> None:
+    results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=0)
+    with pytest.raises(ConnectionResetError), results.deaths_explained():
+        raise ConnectionResetError("Connection reset by peer")

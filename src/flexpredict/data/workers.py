@@ -69,7 +69,9 @@ class WorkerResults(Iterator[Result], Generic[Result]):
         except (RuntimeError, ConnectionError, EOFError) as error:
             died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
             # A worker that dies while it hands an image over just hangs up. What workers raise themselves says so.
-            hung_up = not isinstance(error, RuntimeError) and "DataLoader worker" not in str(error)
+            hung_up = (
+                len(self._lines) > 0 and not isinstance(error, RuntimeError) and "DataLoader worker" not in str(error)
+            )
             if died is None and not hung_up:
                 raise
             signaled = re.search(r"killed by signal: (.+?)\.", str(error))
