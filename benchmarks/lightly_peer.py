@@ -8,6 +8,7 @@ import copy
 from typing import Any
 
 import torch
+from machine import plain_copy
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -40,7 +41,7 @@ class Lightly:
             npred=masking.targets,
         )
         self.encoder = MaskedVisionTransformerTIMM(
-            copy.deepcopy(source.vit), weight_initialization="skip", pos_embed_initialization="skip"
+            plain_copy(source.vit), weight_initialization="skip", pos_embed_initialization="skip"
         )
         self.first_weight = self.encoder.vit.patch_embed.proj.weight
         self.target_encoder = copy.deepcopy(self.encoder)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
@@ -59,8 +60,9 @@ def main() -> None:
     theirs = Fit("scikit-learn lbfgs", seconds, int(reference.n_iter_[0]), weight, bias)
 
     table = Table(
+        box=box.MARKDOWN,
         title=f"{rows} x {arguments.dims} features, {classes} classes, {torch.get_num_threads()} thread(s)\n"
-        f"l2 = {l2:g}, eigenvalues k^-{arguments.spectrum:g}"
+        f"l2 = {l2:g}, eigenvalues k^-{arguments.spectrum:g}",
     )
     for heading in ("solver", "seconds", "iterations", "objective", "test accuracy"):
         table.add_column(heading, justify="left" if heading == "solver" else "right")

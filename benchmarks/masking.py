@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -27,7 +28,8 @@ _CALLS = {"sampled": 20, "looped": 1}
 
 def main() -> None:
     torch.set_num_threads(1)  # masks are drawn beside the data workers: one core
-    table = Table("grid", "batch", "at once, ms", "loop, ms", "loop / at once", title="Multi-block masks, one core")
+    headings = ("grid", "batch", "at once, ms", "loop, ms", "loop / at once")
+    table = Table(*headings, box=box.MARKDOWN, title="Multi-block masks, one core")
     for grid, batch in _SETTINGS:
         at_once, loop = _median_seconds(grid, batch)
         table.add_row(

@@ -4,12 +4,14 @@
     python benchmarks/step.py --settings vit-ti4 --rounds 5 --json step.json
 
 A step is masks, target encoder, context encoder, predictor, loss, backward, AdamW and moving average; the images are
-random and in memory. All contenders take turns. The straightforward peer gets the same masks, the package `lightly`
-draws its own; all start from the same weights, and before anything is timed they must agree on the loss and on the
-gradient of the first weight, through which all the rest is seen.
+random and in memory. All contenders take turns, and times are processor time, which other processes disturb less. The
+straightforward peer gets the same masks, the package `lightly` draws its own; these start from the same weights, and
+before anything is timed they must agree on the loss and on the gradient of the first weight, through which all the
+rest is seen. The package `stable-pretraining` has a predictor of its own, which sees all target blocks at once.
 
-The last column is useful work over time, as a share of what large square products reach on this machine. Useful are
-the matrix products that the result depends on, for the tokens that a contender was given (see flexpredict/costs).
+The last column is useful work over time, as a share of what large square products reach on this machine by the faster
+matrix library that torch has. Useful are the matrix products that the result depends on, for the tokens that a
+contender was given (see flexpredict/costs). `--plain` takes our linear layers, and the square products, back to MKL.
 """
 
 import argparse
@@ -31,6 +33,7 @@ from machine import (
     spread,
     take_turns,
 )
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from straightforward import Straightforward
@@ -39,6 +42,7 @@ from torch import Tensor
 from flexpredict.costs.passes import Tokens, flops_by_part, passes_of
 from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
+from flexpredict.model import linear
 from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
@@ -78,7 +82,8 @@ QUICK = Setting(
     {"embed_dim": 48, "depth": 2, "num_heads": 2},
 )
 MASKING = Masking()
-OURS, STOCHASTIC, STRAIGHTFORWARD, LIGHTLY = "flexpredict, sin-cos", "flexpredict, StoP", "straightforward", "lightly"
+OURS, STOCHASTIC, STRAIGHTFORWARD = "flexpredict, sin-cos", "flexpredict, StoP", "straightforward"
+LIGHTLY, STABLE = "lightly", "stable-pretraining"
 _PRODUCTS = "square products"
 
 
@@ -106,6 +111,8 @@ class Ours:
 def main() -> None:
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
+    if arguments.plain:
+        linear.onednn_is_faster = lambda: False  # type: ignore[assignment]
     console = announce_machine()
     machine = describe_machine()
     chosen = [QUICK] if arguments.quick else [SETTINGS[name] for name in arguments.settings]
@@ -122,7 +129,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--rounds", type=int, help="timed steps of each contender (default: 7 to 11, by setting)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--plain", action="store_true", help="our linear layers by torch's usual matrix library")
     parser.add_argument("--quick", action="store_true", help="a toy model, to see that everything runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the numbers here")
     return parser.parse_args()
@@ -136,10 +144,13 @@ def measure(setting: Setting, console: Console, products: SquareProducts) -> dic
     ours = Ours(model, images)
     straightforward = Straightforward(model, images, MASKING, masks)
     peers: dict[str, Any] = {STRAIGHTFORWARD: straightforward}
-    lightly = find_lightly(model, images, console)
+    lightly = find_peer(LIGHTLY, model, images, console)
     if lightly is not None:
         peers[LIGHTLY] = lightly
     refuse_unequal(ours, peers, masks[0])
+    stable = find_peer(STABLE, model, images, console)
+    if stable is not None:
+        peers[STABLE] = stable
 
     counted = {False: model, True: build_model(setting, "stochastic")}
     contenders: dict[str, Contender] = {OURS: ours, STOCHASTIC: Ours(counted[True], images)}
@@ -153,8 +164,10 @@ def measure(setting: Setting, console: Console, products: SquareProducts) -> dic
         "matmul_gflops": speed / 1e9,
         "contenders": {},
     }
+    own_masks = {LIGHTLY: lightly, STABLE: stable}
     for name, times in seconds.items():
-        tokens = [lightly.tokens[number] for number in range(1, setting.rounds + 1)] if name == LIGHTLY else given
+        peer = own_masks.get(name)
+        tokens = [peer.tokens[number] for number in range(1, setting.rounds + 1)] if peer else given
         flops = [useful_flops(counted[name == STOCHASTIC], setting.batch, seen, targets) for seen, targets in tokens]
         result["contenders"][name] = {
             "seconds": times,
@@ -170,6 +183,7 @@ def measure(setting: Setting, console: Console, products: SquareProducts) -> dic
 
 def table_of(setting: Setting, result: dict[str, Any]) -> Table:
     table = Table(
+        box=box.MARKDOWN,
         title=f"{setting.title}, batch {setting.batch}; square products reach {result['matmul_gflops']:.0f} GFLOP/s",
         caption="medians (and quartiles) of rounds",
     )
@@ -225,13 +239,17 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[f
     return [above / below for above, below in zip(numerators, denominators, strict=True)]
 
 
-def find_lightly(model: IJEPA, images: Tensor, console: Console) -> Any:
+def find_peer(name: str, model: IJEPA, images: Tensor, console: Console) -> Any:
     try:
-        from lightly_peer import Lightly
+        if name == LIGHTLY:
+            from lightly_peer import Lightly
 
-        return Lightly(model, images, MASKING)
+            return Lightly(model, images, MASKING)
+        from stable_peer import StablePretraining
+
+        return StablePretraining(model, images, MASKING)
     except Exception as error:  # whatever ails a peer that need not be there, the others are measured
-        console.print(f"[yellow]Without lightly, which cannot be used here: {error!r}[/yellow]")
+        console.print(f"[yellow]Without {name}, which cannot be used here: {error!r}[/yellow]")
         return None
 
 

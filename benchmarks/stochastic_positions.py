@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from machine import Contender, announce_machine, describe_machine, save_numbers, spread, take_turns
+from rich import box
 from rich.table import Table
 from step import QUICK, SETTINGS, Ours, Setting, build_model, draw_masks, noise_keys, random_images, ratios
 from torch import Tensor
@@ -59,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(_ROUNDS))
     parser.add_argument("--rounds", type=int, help="timed pairs of steps (default: 13 to 25, by setting)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="a toy model, to see that everything runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the numbers here")
     arguments = parser.parse_args()
@@ -68,7 +69,7 @@ def main() -> None:
     machine = describe_machine()
 
     settings = {"quick": QUICK} if arguments.quick else {name: SETTINGS[name] for name in arguments.settings}
-    table = Table(title="Stochastic against sin-cos positions")
+    table = Table(box=box.MARKDOWN, title="Stochastic against sin-cos positions")
     table.add_column("model")
     for heading in ("step, s", "time, StoP / sin-cos (95 %)", "StoP alone / step", "activations", "parameters"):
         table.add_column(heading, justify="right")

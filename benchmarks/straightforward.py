@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from machine import plain_copy
 from masking import looped
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -70,7 +71,7 @@ class Encoder(nn.Module):
 
     def __init__(self, vit: Any) -> None:
         super().__init__()
-        self.patch_embed = copy.deepcopy(vit.patch_embed.proj)
+        self.patch_embed = plain_copy(vit.patch_embed.proj)
         self.register_buffer("positions", vit.pos_embed.detach().clone())
         self.blocks = blocks_like(vit.blocks)
         self.norm = copy.deepcopy(vit.norm)
@@ -92,7 +93,7 @@ class Predictor(nn.Module):
     def __init__(self, model: IJEPA) -> None:
         super().__init__()
         source = model.predictor
-        self.projection, self.output = copy.deepcopy(source.projection), copy.deepcopy(source.output)
+        self.projection, self.output = plain_copy(source.projection), plain_copy(source.output)
         self.mask_token = nn.Parameter(source.mask_token.detach().clone())
         self.register_buffer("positions", source.positions.detach()[None].clone())
         self.blocks = blocks_like(source.blocks)

@@ -1,6 +1,7 @@
 """For all tests: nothing from the network, nothing in the user's folders, nothing left by the test before."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tiny import RECIPE, write_pictures
 from flexpredict import pretrain
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# A shell lets its background jobs, and all their children, ignore Ctrl-C; tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Random tests try the same examples every time, and may take as long as a busy machine makes them.
 settings.register_profile("tests", derandomize=True, deadline=None)
 settings.load_profile("tests")
@@ -32,6 +35,12 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def same_random_numbers_in_any_order() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a probe chooses its penalty is tested in one place; it takes longer than all else in small tests."""
+    monkeypatch.setattr("flexpredict.evaluation.linear.L2_GRID", (1.0, 0.1))
 
 
 @pytest.fixture(scope="session")

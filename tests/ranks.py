@@ -1,4 +1,4 @@
-"""Two ranks on this machine: started by torchrun, or faster by forking a process that has imported torch."""
+"""Two ranks on this machine, as torchrun starts them, but forked from a process that has imported torch."""
 
 import multiprocessing
 import os
@@ -31,16 +31,8 @@ OPTIONS = {
 _SECONDS = 300
 
 
-def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of flexpredict, as a person starts it. Each process imports torch: seconds of work."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    return subprocess.run(
-        [*command, "-m", "flexpredict.cli", *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False
-    )
-
-
 def two_ranks(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same, without the wait."""
+    """A command of flexpredict."""
     return call_on_two_ranks(_command, *arguments)
 
 
@@ -73,7 +65,9 @@ def call_on_two_ranks(act: Callable[..., None], *arguments: object) -> subproces
 def warm_processes() -> ForkServerContext:
     """Processes that are forked from one which has imported everything slow."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["flexpredict.pretraining", "flexpredict.evaluation.probe"])
+    context.set_forkserver_preload(
+        ["flexpredict.pretraining", "flexpredict.evaluation.probe", "torch.utils.tensorboard"]
+    )
     return context
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from flexpredict.files import write_atomically, write_folder_atomically, write_text_atomically
+from flexpredict.errors import UserError
+from flexpredict.files import append_line, write_atomically, write_folder_atomically, write_text_atomically
 
 
 @contextmanager
@@ -52,3 +53,20 @@ def test_nothing_is_left_of_a_file_or_folder_that_could_not_be_written(tmp_path:
         with pytest.raises(RuntimeError):
             write(tmp_path / "x", fail)
     assert [path.name for path in tmp_path.iterdir()] == ["x"] and (tmp_path / "x").read_text() == "before"
+
+
+def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    inside = tmp_path / "file" / "x"
+    for write in (
+        lambda: write_text_atomically(inside, ""),
+        lambda: write_atomically(inside, Path.touch),
+        lambda: append_line(inside, {}),
+    ):
+        with pytest.raises(UserError, match=r"file/x cannot be written: (Not a directory|File exists)\."):
+            write()
+
+
+def test_folders_for_a_text_are_made(tmp_path: Path) -> None:
+    write_text_atomically(tmp_path / "a" / "b.txt", "text")
+    assert (tmp_path / "a" / "b.txt").read_text() == "text"

@@ -12,9 +12,9 @@ def keys(count: int, seed: int = 0, what: str = "test") -> torch.Tensor:
 
 def test_words_are_those_of_splitmix64() -> None:
     """The first outputs of the reference generator for seed 1234567."""
-    from flexpredict.randomness import _bits
+    from flexpredict.randomness import random_words
 
-    words = [word % 2**64 for word in _bits(torch.tensor([1234567]), 3)[0].tolist()]
+    words = [word % 2**64 for word in random_words(torch.tensor([1234567]), 3)[0].tolist()]
     assert words == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 

@@ -1,7 +1,9 @@
-"""A demo small enough for a test, as a command: python tiny_demo.py OPTIONS."""
+"""A demo small enough for a test, as a function and as a command: python tiny_demo.py OPTIONS."""
 
 import functools
+import signal
 import sys
+from unittest.mock import patch
 
 from flexpredict import cli
 from flexpredict.demo import recipe, running
@@ -15,7 +17,14 @@ RECIPE = {
     "log_every": 1,
 }
 
+
+def demo(*options: str) -> int:
+    """`flexpredict demo OPTIONS` with this recipe and protocol, and one seed."""
+    small = functools.partial(running.run_demo, protocol=PROTOCOL)
+    with patch.dict(recipe.RECIPE, RECIPE), patch.object(running, "run_demo", small):
+        return cli.main(["demo", "--seeds=1", *options])
+
+
 if __name__ == "__main__":
-    recipe.RECIPE.update(RECIPE)
-    running.run_demo = functools.partial(running.run_demo, protocol=PROTOCOL)  # type: ignore[assignment]
-    sys.exit(cli.main(["demo", *sys.argv[1:]]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # is ignored where tests run in the background
+    sys.exit(demo(*sys.argv[1:]))

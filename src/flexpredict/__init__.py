@@ -4,94 +4,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flexpredict.api import (
-        Run,
-        ablate,
-        analyze,
-        embed,
-        evaluate_clevr,
-        evaluate_davis,
-        evaluate_depth,
-        evaluate_location,
-        evaluate_segmentation,
-        export,
-        finetune,
-        inspect,
-        pack,
-        plan,
-        pretrain,
-        probe,
-        report,
-        serve,
-        similar,
-        transfer,
-    )
-    from flexpredict.encoders.opening import open_encoder as load
-    from flexpredict.errors import UserError
-    from flexpredict.model.positions import StochasticPositions
-    from flexpredict.settings.augmentation import Augmentation
-    from flexpredict.settings.masking import Masking
-    from flexpredict.settings.optimizer import Optimizer
-    from flexpredict.settings.positions import Positions
-    from flexpredict.settings.recipe import PredictorSize, Recipe
-    from flexpredict.settings.targets import Targets
+    from flexpredict.api import *  # noqa: F403
+    from flexpredict.encoders.opening import load as load
+    from flexpredict.model.positions import StochasticPositions as StochasticPositions
 
 __version__ = "0.1.0"
-__all__ = [
-    "Augmentation",
-    "Masking",
-    "Optimizer",
-    "Positions",
-    "PredictorSize",
-    "Recipe",
-    "Run",
-    "StochasticPositions",
-    "Targets",
-    "UserError",
-    "ablate",
-    "analyze",
-    "embed",
-    "evaluate_clevr",
-    "evaluate_davis",
-    "evaluate_depth",
-    "evaluate_location",
-    "evaluate_segmentation",
-    "export",
-    "finetune",
-    "inspect",
-    "load",
-    "pack",
-    "plan",
-    "pretrain",
-    "probe",
-    "report",
-    "serve",
-    "similar",
-    "transfer",
-]
 
-# Where the others are that are not in flexpredict.api.
-_HOMES = {
-    "Augmentation": "settings.augmentation",
-    "Masking": "settings.masking",
-    "Optimizer": "settings.optimizer",
-    "Positions": "settings.positions",
-    "PredictorSize": "settings.recipe",
-    "Recipe": "settings.recipe",
-    "StochasticPositions": "model.positions",
-    "Targets": "settings.targets",
-    "UserError": "errors",
-    "open_encoder": "encoders.opening",
-}
+_API = "flexpredict.api"
+# Public names that need torch, and where they are. All others are in flexpredict.api.
+_WITH_TORCH = {"load": "flexpredict.encoders.opening", "StochasticPositions": "flexpredict.model.positions"}
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `import flexpredict` and help pages stay quick."""
-    if name not in __all__:
+    if name == "__all__":
+        return sorted([*import_module(_API).__all__, *_WITH_TORCH])
+    if name.startswith("__") or (name not in _WITH_TORCH and name not in import_module(_API).__all__):
         raise AttributeError(f"module 'flexpredict' has no attribute '{name}'")
-    known_as = {"load": "open_encoder"}.get(name, name)
-    return getattr(import_module(f"flexpredict.{_HOMES.get(known_as, 'api')}"), known_as)
+    return getattr(import_module(_WITH_TORCH.get(name, _API)), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__getattr__("__all__"), "__version__"]

@@ -1,11 +1,13 @@
 """Files that are either whole or not there: written under a temporary name, flushed to disk, renamed."""
 
+import csv
 import errno
+import io
 import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,25 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    write_atomically(path, lambda temporary: _write_text(temporary, text))
+    """Into a folder that is made if there is none."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda temporary: _write_text(temporary, text))
+
+
+def write_lines_atomically(path: Path, lines: Iterable[str]) -> None:
+    """One after the other, so that they need not fit into memory."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    write_atomically(path, write)
+
+
+def write_json_atomically(path: Path, value: Any) -> None:
+    """What JSON does not have is written as text."""
+    write_text_atomically(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
 def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -51,9 +71,19 @@ def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(path.with_name(f".{path.name}.old.tmp"), ignore_errors=True)
 
 
+def write_csv_atomically(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """A column for every name that a row has, in the order in which they come."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text_atomically(path, text.getvalue())
+
+
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add a line of JSON to a file."""
-    with room_on_disk(path), path.open("a", encoding="utf-8") as file:
+    with explained(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
 
 
@@ -69,23 +99,26 @@ def point_to(link: Path, target: Path) -> None:
 
 
 @contextmanager
-def room_on_disk(path: Path) -> Iterator[None]:
-    """Say in words that the disk is full."""
+def explained(path: Path) -> Iterator[None]:
+    """Say in words why a file or folder cannot be written."""
     try:
         yield
-    except BaseException as error:
+    except Exception as error:
         if _is_full_disk(error):
             raise UserError(
                 f"No room left on the disk while writing {path}. What was there before is whole. "
                 "Free some space (or a quota), then run the same again (pretrain: with resume=True)."
             ) from error
+        if isinstance(error, OSError):
+            reason = error.strerror or error
+            raise UserError(f"{path} cannot be written: {reason}. Choose another place.") from error
         raise
 
 
 @contextmanager
 def _whole_or_nothing(path: Path, temporary: Path) -> Iterator[None]:
     """Leave nothing half-written behind."""
-    with room_on_disk(path):
+    with explained(path):
         try:
             yield
         except BaseException:

@@ -1,16 +1,15 @@
 """From a recipe to a run folder: opens the data, makes the plan, and hands both to the loop."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
 from rich.console import Console
-from rich.table import Column, Table
 
 from flexpredict.data.sources.opening import ImageSource, ImageStream, absolute_names, is_stream, open_images
 from flexpredict.data.sources.streams import identity
@@ -18,20 +17,22 @@ from flexpredict.errors import UserError, printable
 from flexpredict.evaluation.online_probe import online_probe
 from flexpredict.methods.method import Method
 from flexpredict.progress import Counting
-from flexpredict.reports import refresh_report, write_report
+from flexpredict.reports.writing import refresh_report, write_report
 from flexpredict.runs.checkpoint import last_checkpoint, last_step
 from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
+from flexpredict.showing import facts_table, say
 from flexpredict.training.engine import holding, launch, on_first_rank
-from flexpredict.training.loop import Outcome, train
+from flexpredict.training.loop import Outcome, Training
 from flexpredict.training.plan import Plan, default_precision, make_plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Rehearsal
-from flexpredict.training.starting_weights import InitialWeights, adopted, initial_weights, start_from
+from flexpredict.training.starting_weights import adopted, initial_weights, start_from
 from flexpredict.training.time_limit import FittedRun, fit_to_time
 
+T = TypeVar("T")
 _ADVICE = "`minutes` fits a run to the time you have; Ctrl-C saves this one, and `resume` continues it."
 
 
@@ -54,15 +55,16 @@ def run(
     console = console or Console(soft_wrap=True)
     if not fabric.is_global_zero:
         console = Console(quiet=True)
-    source = source or _open(fabric, console, recipe.data or "")
+    source = source or _first_rank_first(fabric, partial(_open, console, recipe.data or ""))
     folder = RunFolder(out)
     checkpoint = last_checkpoint(folder.checkpoints) if resume else None
     # A run that goes on has its own weights, and what it once started from may be gone.
-    initial = _initial(fabric, recipe) if recipe.init_from is not None and checkpoint is None else None
-    if initial is not None:
-        recipe = adopted(recipe, initial)
+    initial = None
+    if recipe.init_from is not None and checkpoint is None:
+        initial = _first_rank_first(fabric, partial(initial_weights, recipe))
+        recipe = adopted(recipe, initial, source)
     if resume and recipe.minutes is not None:
-        console.print("minutes is not used: the length of a run is settled when it starts.", highlight=False)
+        say(console, "minutes is not used: the length of a run is settled when it starts.")
         recipe = dataclasses.replace(recipe, minutes=None)
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
@@ -76,7 +78,7 @@ def run(
                 fitted = fit_to_time(recipe, Rehearsal(fabric, plan, source, model, probe, folder.rehearsal))
             if fitted is None:
                 on_first_rank(fabric, claim.give_up)
-                console.print("Stopped while a step was measured; nothing was started.", highlight=False)
+                say(console, "Stopped while a step was measured; nothing was started.")
                 return Outcome(0, finished=False)
             plan = fitted.plan
         step = last_step(folder.checkpoints) if resume else 0
@@ -84,19 +86,19 @@ def run(
         on_first_rank(fabric, lambda: _prepare(claim, plan, source, fabric, step if resume else None))
         _announce(console, plan, fabric, model, folder, notes, _history(claim, step if resume else None))
         if fitted is not None:
-            console.print(fitted.explanation, highlight=False)
+            say(console, fitted.explanation)
             if fitted.advice:
                 console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
         if before != plan.recipe.epochs:
-            console.print(
+            say(
+                console,
                 f"The run had {before:g} epochs. From step {step:,} on, learning rate, weight decay and momentum "
                 f"follow the schedules of {plan.recipe.epochs:g} epochs.",
-                highlight=False,
             )
         refresh = partial(refresh_report, folder.path)
         try:
             with TrainingProgress(console, plan.steps, advice=_ADVICE) as progress:
-                outcome = train(fabric, plan, source, model, plan.encoder, folder, progress, probe, refresh)
+                outcome = Training(fabric, plan, source, model, folder, progress, probe, refresh).run()
         except UserError:
             if fabric.is_global_zero:
                 with suppress(UserError, OSError):  # the curves tell what went wrong
@@ -105,31 +107,24 @@ def run(
         if fabric.is_global_zero:
             write_report([folder.path], source=None if is_stream(source) else source)
     if not outcome.finished:
-        console.print(
+        say(
+            console,
             f"Stopped at step {outcome.steps:,} of {plan.steps:,}; everything is saved. Go on with: "
             f"flexpredict pretrain --out {folder.path} --resume",
-            highlight=False,
         )
     return outcome
 
 
-def _open(fabric: Fabric, console: Console, data: str | list[str]) -> ImageSource | ImageStream:
-    """The first rank opens the data; the others then find what was listed or unpacked in its cache."""
-    opened: list[ImageSource | ImageStream] = []
-
-    def on_first() -> None:
-        with Counting(console, f"listing {described(data)}", "images") as counting:
-            opened.append(open_images(data, counting.add))
-
-    on_first_rank(fabric, on_first)
-    return opened[0] if opened else open_images(data)
+def _first_rank_first(fabric: Fabric, make: Callable[[], T]) -> T:
+    """What the first rank has listed, unpacked or fetched, the others then find in its cache."""
+    made: list[T] = []
+    on_first_rank(fabric, lambda: made.append(make()))
+    return made[0] if made else make()
 
 
-def _initial(fabric: Fabric, recipe: Recipe) -> InitialWeights:
-    """Read by the first rank before the others, because it may have to be fetched from the network."""
-    read: list[InitialWeights] = []
-    on_first_rank(fabric, lambda: read.append(initial_weights(recipe)))
-    return read[0] if read else initial_weights(recipe)
+def _open(console: Console, data: str | list[str]) -> ImageSource | ImageStream:
+    with Counting(console, f"listing {described(data)}", "images") as counting:
+        return open_images(data, counting.add)
 
 
 def described(data: str | list[str]) -> str:
@@ -142,24 +137,24 @@ def _prepare(
 ) -> None:
     """Make the folder, or check that it holds the run that is to go on. resumed_step: None for a new run."""
     folder = claim.folder
+    config, images = plan.describe(), identity(source)
+    saved: dict[str, Any] = {}
     if resumed_step is None:
         claim.begin()
-        folder.save_config(plan.describe())
-        folder.save_data(identity(source))
+        folder.save_data(images)
     else:
+        folder.clear()
         # Read as a recipe, so that options younger than the run have the defaults that it was made with.
-        config = folder.load_config()
-        saved = make_plan(make_recipe(config), source, fabric.device, fabric.world_size).describe()
-        folder.refuse_changes(plan.describe(), (*FREE_ON_RESUME, "epochs"), saved)
-        folder.refuse_other_data(identity(source))
+        saved = folder.load_config()
+        before = make_plan(make_recipe(saved), source, fabric.device, fabric.world_size).describe()
+        folder.refuse_changes(config, (*FREE_ON_RESUME, "epochs"), before)
+        folder.refuse_other_data(images)
         if plan.steps < resumed_step:
             raise UserError(
                 f"epochs={plan.recipe.epochs:g} would end the run in {folder.path} at step {plan.steps:,}, and it is "
                 f"at step {resumed_step:,} already. Give more epochs."
             )
-        now = {"data": plan.recipe.data, "epochs": plan.recipe.epochs}
-        if any(config.get(name) != value for name, value in now.items()):
-            folder.save_config({**config, **now})
+        config = {**saved, "data": plan.recipe.data, "epochs": plan.recipe.epochs}
     folder.record_start(
         resumed_step or 0,
         device=_device_name(fabric.device),
@@ -170,6 +165,8 @@ def _prepare(
         seed=plan.recipe.seed,
         epochs=plan.recipe.epochs,
     )
+    if config != saved:  # last: without it there is no run, and a start that was killed is forgotten
+        folder.save_config(config)
 
 
 def _history(claim: Claim, resumed_step: int | None) -> str:
@@ -211,14 +208,9 @@ def _announce(
         positions += f" (StoP), noise_std {model.masked_tokens.stochastic.noise_std:.3g}"
         if recipe.positions.covariance != "tied":
             positions += f", covariance {recipe.positions.covariance}"
-    share = (
-        ""
-        if fabric.world_size * recipe.accumulate == 1
-        else (
-            f" = {fabric.world_size} devices x {recipe.accumulate} parts x "
-            f"{plan.recipe.batch_size // fabric.world_size // recipe.accumulate}"
-        )
-    )
+    share, parts = "", fabric.world_size * recipe.accumulate
+    if parts > 1:
+        share = f" = {fabric.world_size} devices x {recipe.accumulate} parts x {recipe.batch_size // parts}"
     grid = model.context_encoder.grid
     parameters = sum(p.numel() for p in model.context_encoder.parameters()) / 1e6
     rows = {
@@ -227,7 +219,7 @@ def _announce(
         "encoder": f"{recipe.model}{_options(recipe.model_options)}, {parameters:.1f} M parameters",
         "images": f"{recipe.image_size}: {grid[0]}x{grid[1]} patches of {recipe.patch_size}",
         "positions": positions,
-        "effective batch": f"{plan.recipe.batch_size}{share}",
+        "effective batch": f"{recipe.batch_size}{share}",
         "length": f"{recipe.epochs:g} epochs, {plan.steps:,} steps",
         "learning rate": f"{recipe.optimizer.lr:.2g} after {plan.warmup_steps:,} warm-up steps",
         "hardware": f"{_device_name(fabric.device)}, {recipe.precision}",
@@ -235,10 +227,7 @@ def _announce(
     }
     if recipe.init_from is not None:
         rows["starts from"] = "\n".join((recipe.init_from, *notes))
-    table = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/bold]", value)
-    console.print(table, highlight=False)
+    console.print(facts_table(rows), highlight=False)
 
 
 def _options(options: dict[str, Any]) -> str:

@@ -38,6 +38,19 @@ def read_settings(path: Path, remedy: str) -> dict[str, Any]:
         raise UserError(f"{path} is damaged, so the settings it was begun with are lost. {remedy}") from error
 
 
+def require_own_folder(record: Path, command: str, remedy: str) -> None:
+    """Refuse a file, and a folder that holds anything but work of this command. record: of its settings."""
+    folder = record.parent
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file. {remedy}")
+    if record.is_file() or not folder.exists():
+        return
+    # A process that was killed early may have left the settings under their temporary name.
+    others = [entry.name for entry in folder.iterdir() if not entry.name.startswith(f".{record.name}.")]
+    if others:
+        raise UserError(f"{folder} holds {min(others)} and was not begun by `flexpredict {command}`. {remedy}")
+
+
 def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key, value in now.items():

@@ -47,7 +47,9 @@ class SimpleResult:
         return facts_table({name: str(value) for name, value in self.to_dict().items()})
 
     def to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """The fields of a dataclass; paths and other objects as text."""
+        plain = (str, bool, int, float, type(None))
+        return {name: value if isinstance(value, plain) else str(value) for name, value in vars(self).items()}
 
 
 def show(result: CommandResult, console: Console | None = None) -> None:

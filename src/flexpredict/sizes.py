@@ -11,7 +11,7 @@ Grid: TypeAlias = tuple[int, int]  # rows and columns of the patches of an image
 
 DEFAULT_IMAGE_SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 _PATCH_SIZES = (32, 16, 14, 12, 8, 6, 4, 2)
-_FEWEST_PATCHES = 8  # along each side: fewer leave too little choice of where blocks lie
+FEWEST_PATCHES = 8  # along each side: fewer leave too little choice of where blocks lie
 
 
 def default_image_size(sizes: Iterable[Size]) -> int:
@@ -26,6 +26,6 @@ def default_image_size(sizes: Iterable[Size]) -> int:
 def default_patch_size(image_size: Size, models_own: int) -> int:
     """The model's own if that gives at least 8x8 patches, else the largest that does and divides the image."""
     for size in (models_own, *(size for size in _PATCH_SIZES if size < models_own)):
-        if min(image_size) // size >= _FEWEST_PATCHES and not any(side % size for side in image_size):
+        if min(image_size) // size >= FEWEST_PATCHES and not any(side % size for side in image_size):
             return size
     return models_own

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ import flexpredict
 from flexpredict.commands.table import COMMANDS
 from flexpredict.settings.declarations import declared
 
-VERBS = [command.function for command in COMMANDS.values() if command.function != "demo"]
+VERBS = [name.replace(" ", "_") for name in COMMANDS if name != "demo"]
 
 
 def test_dir_shows_everything_public_and_all_of_it_is_there() -> None:
@@ -18,6 +19,9 @@ def test_dir_shows_everything_public_and_all_of_it_is_there() -> None:
     assert {*VERBS, "load", "Recipe", "Positions", "Masking", "Optimizer", "Targets", "Augmentation"} <= named
     assert {"StochasticPositions", "Run", "UserError", "__version__"} <= named
     assert all(getattr(flexpredict, name) is not None for name in named)
+    everything: dict[str, object] = {}
+    exec("from flexpredict import *", everything)
+    assert named - {"__version__"} <= everything.keys()
     with pytest.raises(AttributeError, match="no attribute 'pretrian'"):
         flexpredict.pretrian  # noqa: B018
 
@@ -49,3 +53,8 @@ def test_help_of_pretrain_shows_every_field_of_the_recipe() -> None:
     assert list(shown.parameters)[:2] == ["data", "out"]
     assert {"epochs", "positions", "config", "resume", "overwrite"} <= shown.parameters.keys()
     assert "passes over the data" in inspect.getdoc(flexpredict.pretrain)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert {name for name in flexpredict.__all__ if f":: flexpredict.{name}\n" not in page} == set()

@@ -136,12 +136,13 @@ def test_a_run_is_made_resumed_and_reported_from_the_command_line(
 def test_sizes_follow_the_pictures_when_nobody_says_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "wide"
+    folder = tmp_path / "[red]wide"  # no markup of the terminal
     folder.mkdir()
     for index in range(8):
         Image.new("RGB", (90, 70), (index * 30, 0, 0)).save(folder / f"{index}.jpg")
     options = ["--model_options", '{"embed_dim": 24, "depth": 2, "num_heads": 2}', "--accelerator", "cpu"]
     assert main(["pretrain", "--data", str(folder), "--out", str(tmp_path / "run"), "--epochs", "1", *options]) == 0
+    assert "[red]wide" in "".join(capsys.readouterr().out.split())
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert config["image_size"] == "64x64" and config["patch_size"] == 8 and config["batch_size"] == 8
 

@@ -1,5 +1,6 @@
 """The demo as people meet it: it runs to its end, or is stopped and goes on as if it had not been."""
 
+import io
 import json
 import shutil
 import signal
@@ -7,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_demo import demo
 
 from flexpredict import cli
+from flexpredict.demo import running
 
 STEPS = 150
 COMMAND = [sys.executable, str(Path(__file__).parent.parent / "tiny_demo.py"), f"--steps={STEPS}"]
@@ -24,9 +28,9 @@ PATIENCE = 300.0  # seconds, on a busy machine
 def finished_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a demo that nobody stopped; what it printed is in its parent."""
     out = tmp_path_factory.mktemp("finished") / "demo"
-    ended = subprocess.run([*COMMAND, f"--out={out}"], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert ended.returncode == 0, ended.stderr
-    (out.parent / "stdout").write_text(ended.stdout)
+    with redirect_stdout(io.StringIO()) as printed:
+        assert demo(f"--steps={STEPS}", f"--out={out}") == 0
+    (out.parent / "stdout").write_text(printed.getvalue())
     return out
 
 
@@ -48,9 +52,12 @@ def test_the_demo_prints_a_table_and_saves_it_with_all_that_it_depends_on(finish
     assert len({json.dumps(numbers[row]) for row in numbers}) == 4
 
 
-def test_a_demo_that_is_done_is_shown_again_and_not_done_again(finished_demo: Path) -> None:
+def test_a_demo_that_is_done_is_shown_again_and_not_done_again(
+    finished_demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (finished_demo / "results.json").read_bytes()
-    shown = start(finished_demo).communicate(timeout=PATIENCE)[0]
+    assert demo(f"--steps={STEPS}", f"--out={finished_demo}") == 0
+    shown = capsys.readouterr().out
     assert "All was done before" in shown and "--overwrite" in shown
     table = shown[shown.index(TABLE) : shown.index("Results:")]
     assert table in (finished_demo.parent / "stdout").read_text()
@@ -98,15 +105,17 @@ def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(
 
 
 def test_a_demo_with_other_settings_starts_over_says_so_and_keeps_the_earlier_one(
-    finished_demo: Path, tmp_path: Path
+    finished_demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "demo"
     shutil.copytree(finished_demo, out, symlinks=True)
-    process = start(out, "--steps=3")
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    process.terminate()
-    process.communicate(timeout=PATIENCE)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "_carry_out", interrupted)
+    assert demo("--steps=3", f"--out={out}") == 130
+    first = capsys.readouterr().out
     assert f"Starting over, because the demo in {out} was begun with steps={STEPS} (now 3)." in first
     assert f"The earlier demo is kept in {tmp_path / 'demo.1'}" in first
     assert (tmp_path / "demo.1" / "results.json").is_file() and not (out / "results.json").exists()
@@ -135,9 +144,8 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, capsys: pyte
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def start(out: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [*COMMAND, f"--out={out}", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(out: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen([*COMMAND, f"--out={out}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def stop(out: Path, number: signal.Signals, when: Callable[[], bool]) -> tuple[int, str, str]:

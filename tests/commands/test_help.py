@@ -48,9 +48,9 @@ def test_a_page_is_readable(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_in_one_group(name: str) -> None:
     command = COMMANDS[name]
-    grouped = [option for options in command.groups.values() for option in options]
+    grouped = [option for options in command.groups.values() for option in options.split()]
     assert len(grouped) == len(set(grouped)) and set(grouped) <= command.settings().keys()
-    assert set(command.unnamed) <= command.settings().keys()
+    assert set(command.unnamed.split()) <= command.settings().keys()
 
 
 @pytest.mark.parametrize("example", [example for command in COMMANDS.values() for example in command.examples])

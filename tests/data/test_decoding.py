@@ -4,11 +4,11 @@ import io
 import os
 import pickle
 import struct
-import subprocess
 import sys
 import warnings
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps, features
+from ranks import warm_processes
 
 from flexpredict.data.decoding import Encoded, ImageFacts, UnreadableImage, decode, image_facts, read_size, upright
 from flexpredict.randomness import uniform
@@ -367,34 +368,31 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-_THREADS = """
-import io, os, sys
-from concurrent.futures import ThreadPoolExecutor
-from PIL import Image
-from flexpredict.data.decoding import UnreadableImage, decode
-
-sys.setswitchinterval(1e-6)
-file = io.BytesIO()
-Image.new("RGB", (256, 256)).save(file, "TIFF", compression="tiff_lzw")
-whole = file.getvalue()
-damaged = whole[:20] + b"\\xff" * 100 + whole[120:]  # libtiff would print a line for each
-
-def read(content):
-    try:
-        return decode(content, "it", (8, 8), lambda height, width: (0, 0, width, height)).shape
-    except UnreadableImage:
-        return None
-
-with ThreadPoolExecutor(8) as pool:
-    outcomes = set(pool.map(read, [whole, damaged] * 1000))
-assert outcomes == {(3, 8, 8), None}, outcomes
-os.write(2, b"alive")
-"""
+def test_threads_that_decode_tiffs_leave_the_terminal_alone(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, mp_context=warm_processes()) as process:
+        outcomes = process.submit(_decode_tiffs_in_threads, tmp_path / "printed").result()
+    assert outcomes == {(3, 8, 8), None}
+    assert (tmp_path / "printed").read_bytes() == b"alive"
 
 
-def test_threads_that_decode_tiffs_leave_the_terminal_alone() -> None:
-    finished = subprocess.run([sys.executable, "-c", _THREADS], capture_output=True, text=True, check=False)
-    assert (finished.returncode, finished.stderr) == (0, "alive")
+def _decode_tiffs_in_threads(printed: Path) -> set[tuple[int, ...] | None]:
+    os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 2)
+    sys.setswitchinterval(1e-6)
+    file = io.BytesIO()
+    Image.new("RGB", (256, 256)).save(file, "TIFF", compression="tiff_lzw")
+    whole = file.getvalue()
+    damaged = whole[:20] + b"\xff" * 100 + whole[120:]  # libtiff would print a line for each
+
+    def read(content: bytes) -> tuple[int, ...] | None:
+        try:
+            return tuple(decode(content, "it", (8, 8), lambda height, width: (0, 0, width, height)).shape)
+        except UnreadableImage:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = set(pool.map(read, [whole, damaged] * 1000))
+    os.write(2, b"alive")
+    return outcomes
 
 
 def test_the_failure_can_be_sent_to_another_process() -> None:

@@ -11,11 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from flexpredict.data import workers
 from flexpredict.data.augmentation import Crops, draw_crops
 from flexpredict.data.loader import Batch, evaluation_batches, sample_order, training_batches
 from flexpredict.data.sources.opening import ArraySource, ImageSource, open_images
 from flexpredict.data.workers import Computed, WorkerResults, set_current_image
 from flexpredict.errors import UserError
+from flexpredict.interruption import interrupt_on_sigterm
 from flexpredict.randomness import sample_keys, shuffled, stream_key, uniform
 from flexpredict.settings.augmentation import PRESETS
 
@@ -225,3 +227,17 @@ def test_a_lost_connection_without_workers_is_nobodys_death() -> None:
     results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=0)
     with pytest.raises(ConnectionResetError), results.deaths_explained():
         raise ConnectionResetError("Connection reset by peer")
+
+
+def test_a_signal_that_comes_before_a_worker_is_ready_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = workers._begin_worker
+
+    def signaled(lines: Tensor, worker: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        ready(lines, worker)
+
+    monkeypatch.setattr(workers, "_begin_worker", signaled)
+    with interrupt_on_sigterm():
+        results: WorkerResults[int] = WorkerResults(Computed(int), ["3", "4"], workers=1)
+        assert list(results) == [3, 4]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this process hears signals as before"

@@ -12,11 +12,10 @@ import torch
 from pictures import number_in, number_of, numbers_in, picture, png, write_shards
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.loader import Batch
+from flexpredict.data.loader import Batch, starting_places, training_batches
 from flexpredict.data.sources.image_source import Record
 from flexpredict.data.sources.opening import ImageStream, is_stream, open_images, open_source
 from flexpredict.data.sources.streams import Place, Taken, consume, first_images
-from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import PRESETS
 
@@ -92,7 +91,7 @@ def test_a_pass_that_holds_nothing_ends_the_stream() -> None:
 
 def batches(stream: ImageStream, **changes: Any) -> list[Batch]:
     options = {"seed": 1, "batch_size": 6, "first_step": 0, "last_step": 8} | changes
-    return list(stream_batches(stream, PRESETS["none"], [(24, 24)], **options))
+    return list(training_batches(stream, PRESETS["none"], [(24, 24)], **options))
 
 
 def same(one: list[Batch], other: list[Batch]) -> bool:

@@ -5,10 +5,10 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ import torch
 import yaml
 from hostile.corpus import write_corpus
 from pictures import CLASSES, picture, png, write_shards
-from ranks import OPTIONS, two_ranks
+from ranks import OPTIONS, two_ranks, warm_processes
 from safetensors.torch import load_file
 from tiny import RECIPE
 
-from flexpredict import pretrain
+from flexpredict import pretrain, pretraining
+from flexpredict.cli import main
 from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
@@ -34,6 +35,7 @@ COUNT = 30
 SHORT = RECIPE | {"epochs": 2, "epoch_size": COUNT, "batch_size": 6, "image_size": 32, "checkpoint_every": 100}
 SOURCES = ["folder", "shards", "tables", "saved", "scenes", "joined"]
 STREAMS = ["stream", "streamed tables"]
+WRITE_REPORT = pretraining.write_report
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | list[str]]
     }
 
 
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a third of the time of so short a run."""
+    monkeypatch.setattr(pretraining, "write_report", lambda runs, source: None)
+
+
 def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / "last" / "model.safetensors")
 
@@ -85,20 +93,32 @@ def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingProgress, "step", step_and_stop)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Path]:
+    """Runs that nobody stopped."""
+    return defaultdict(lambda: tmp_path_factory.mktemp("whole") / "run")
+
+
 @pytest.mark.parametrize("kind", [*SOURCES, *STREAMS])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_that_was_stopped_goes_on_without_the_change_of_a_bit(
-    kind: str, workers: int, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    workers: int,
+    data: dict[str, Any],
+    whole: dict[Any, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     how = SHORT | {"workers": workers, "augmentation": "stop"}
-    assert pretrain(data[kind], tmp_path / "whole", **how).finished
+    not_stopped = whole[kind if kind in SOURCES else (kind, workers)]  # of a source, workers do not matter
+    assert not_stopped.exists() or pretrain(data[kind], not_stopped, **how).finished
     with monkeypatch.context() as patch:
         stop_after(4, patch)
         outcome = pretrain(data[kind], tmp_path / "parts", **how)
         assert outcome.steps == 4 and not outcome.finished
     assert pretrain(None, tmp_path / "parts", resume=True).finished
-    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
-    assert [name for name in whole if not torch.equal(whole[name], parts[name])] == []
+    expected, found = weights(not_stopped), weights(tmp_path / "parts")
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
 
 
 @pytest.mark.parametrize("kind", SOURCES)
@@ -126,10 +146,13 @@ def test_images_of_a_source_are_the_same_however_they_are_stored(data: dict[str,
     assert torch.equal(images["shards"], images["tables"]) and torch.equal(images["shards"], images["saved"])
 
 
-def test_hostile_files_do_not_stop_a_run_and_each_is_listed_once_with_its_reason(tmp_path: Path) -> None:
+def test_hostile_files_do_not_stop_a_run_and_each_is_listed_once_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "write_report", WRITE_REPORT)
     hostile = write_corpus(tmp_path / "data" / "hostile")
     listed_as_folder = {entry.path for entry in hostile if (tmp_path / "data" / "hostile" / entry.path).is_dir()}
-    for number in range(400):
+    for number in range(100):
         (tmp_path / "data" / "good").mkdir(exist_ok=True)
         picture(number).save(tmp_path / "data" / "good" / f"{number}.png")
     how = SHORT | {"epoch_size": None, "batch_size": 20, "max_skipped": 1.0, "workers": 1}
@@ -182,25 +205,28 @@ def test_a_signal_to_all_processes_saves_and_leaves(tmp_path: Path) -> None:
         picture(number).save(tmp_path / "data" / f"{number:02}.png")
     options = [f"--{name}={value}" for name, value in OPTIONS.items() if name != "epochs"]
     out = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "flexpredict.cli",
-        "pretrain",
-        "--data",
-        str(tmp_path / "data"),
-        "--out",
-        str(out),
-    ]
-    command += [*options, "--epochs=100000", "--workers=2", "--log_every=1"]
-    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        metrics = out / "metrics.jsonl"
-        while not (metrics.is_file() and metrics.stat().st_size) and process.poll() is None:
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGTERM)
-        said, complained = process.communicate(timeout=60)
-    assert process.returncode == 75 and b"everything is saved" in said, complained
+    words = ["pretrain", "--data", str(tmp_path / "data"), "--out", str(out), *options]
+    words += ["--epochs=100000", "--workers=2", "--log_every=1"]
+    process = warm_processes().Process(target=_leader, args=(tmp_path / "said", words))
+    process.start()
+    assert process.pid is not None
+    metrics = out / "metrics.jsonl"
+    while not (metrics.is_file() and metrics.stat().st_size) and process.is_alive():
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGTERM)
+    process.join(60)
+    said = (tmp_path / "said").read_text()
+    assert process.exitcode == 75 and "everything is saved" in said, said
     assert (out / "checkpoints" / "last").exists()
+
+
+def _leader(said: Path, words: list[str]) -> None:
+    """A command in a group of processes of its own, as a shell starts it."""
+    os.setsid()
+    for descriptor in (1, 2):
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    torch.set_num_threads(1)
+    sys.exit(main(words))
 
 
 def test_what_was_broken_in_the_listing_is_listed_as_well(data: dict[str, Any], tmp_path: Path) -> None:
@@ -241,7 +267,7 @@ def test_two_ranks_share_an_uneven_stream_and_list_what_is_broken_once(tmp_path:
     for number in range(24):
         (tmp_path / "folder" / f"{number:02}.png").write_bytes(b"broken" if number % 12 == 3 else png(number))
     given = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
-    given += ["--devices", "2", "--max-skipped", "0.2", "--workers", "1", "--epochs", "5"]
+    given += ["--devices", "2", "--max-skipped", "0.2", "--workers", "1", "--epochs", "3"]
     for data, extra in ((f"stream:{tmp_path}/shards", ["--epoch-size", "40"]), (str(tmp_path / "folder"), [])):
         out = tmp_path / f"run {len(extra)}"
         done = two_ranks("pretrain", "--data", data, "--out", str(out), *given, *extra)

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flexpredict.demo.folder import demo_settings, open_folder
 from flexpredict.demo.recipe import ARMS, RECIPE, Protocol
-from flexpredict.demo.running import plan_runs
+from flexpredict.demo.running import demo_settings, open_folder, plan_runs
 from flexpredict.errors import UserError
 
 
@@ -38,7 +37,7 @@ def test_another_recipe_other_steps_or_other_software_start_over(
     assert "Starting over" in opened(out, steps=11)
     monkeypatch.setitem(ARMS, "StoP", {"kind": "stochastic", "noise_to_signal": 77.0})
     assert "(now 77.0)" in opened(out, steps=11)
-    monkeypatch.setattr("flexpredict.demo.folder.__version__", "99")
+    monkeypatch.setattr("flexpredict.demo.running.__version__", "99")
     assert "software.flexpredict=" in opened(out, steps=11)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["demo", "demo.1", "demo.2", "demo.3", "demo.4", "demo.5"]

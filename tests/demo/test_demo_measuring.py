@@ -1,12 +1,13 @@
 """What the demo measures, against the same measured in another way."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
-from tiny_demo import PROTOCOL
+from tiny_demo import PROTOCOL as WHOLE
 
 from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
 from flexpredict.data.sources.image_source import ArraySource
@@ -18,6 +19,9 @@ from flexpredict.model.location_share import location_share
 from flexpredict.studies.ablations.measuring import Measuring, measure, undrawn_scenes
 
 PATCH = 8
+PROTOCOL = replace(WHOLE, train=400)  # 1 % of the labels are not measured here
+
+pytestmark = pytest.mark.usefixtures("few_penalties")
 
 
 @pytest.fixture(scope="module")

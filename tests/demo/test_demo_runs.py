@@ -1,7 +1,12 @@
 """Runs of the demo that go wrong, and runs that went wrong before."""
 
 import dataclasses
+import os
+import runpy
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,9 +16,14 @@ from flexpredict.commands import ablate_task
 from flexpredict.demo import recipe
 from flexpredict.demo.running import plan_runs
 from flexpredict.errors import UserError
+from flexpredict.progress import Counting
+from flexpredict.studies.ablations import ablating, processes
 from flexpredict.studies.ablations.ablating import carry_out_runs
+from flexpredict.studies.ablations.processes import Task
 from flexpredict.studies.ablations.runs import StudyRun, task_of
 from flexpredict.training.signals import Stop
+
+pytestmark = pytest.mark.usefixtures("few_penalties")
 
 
 @pytest.fixture
@@ -24,8 +34,18 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, StudyRun]
 
 
 def test_what_a_process_refuses_is_said_with_the_name_of_the_run_and_nothing_is_measured(
-    runs: dict[str, StudyRun], tmp_path: Path
+    runs: dict[str, StudyRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def begin(task: Task, slot: int, at_a_time: int) -> SimpleNamespace:
+        """What Python does with an error text that a program exits with."""
+        monkeypatch.setattr("sys.argv", ["ablate_task", str(task.save()), str(os.getpid())])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ablate_task.__file__), run_name="__main__")
+        task.log.write_text(str(ended.value))
+        return SimpleNamespace(poll=lambda: 1)
+
+    monkeypatch.setattr(processes, "begin", begin)
+    monkeypatch.setattr(processes, "end_with", lambda parent: None)
     task = task_of([runs["StoP"]], tmp_path)
     (run,) = task.runs
     broken = dataclasses.replace(task, runs=(dataclasses.replace(run, recipe={**run.recipe, "patch_size": 7}),))
@@ -45,3 +65,23 @@ def test_a_run_that_was_killed_before_it_had_a_recipe_is_begun_again(
     assert run.logged_step() == run.steps == 2
     # Before training, both are the same encoder.
     assert run.numbers() != untrained.numbers()
+
+
+def test_what_is_measured_is_named_whether_it_was_trained_or_not(
+    runs: dict[str, StudyRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, untrained, notes = runs["sin-cos"], runs["untrained"], []
+    monkeypatch.setattr(Counting, "add", lambda self, count, note="": notes.append(note))
+    states = [(0, True), (2, True), (2, False)]  # steps that are logged, and whether the trained one is unmeasured
+
+    def carry_out(tasks: Any, at_a_time: int, stop: Stop, look: Any) -> Iterator[Any]:
+        for step, unmeasured in states:
+            monkeypatch.setattr(StudyRun, "logged_step", lambda self, step=step: step)
+            of_trained = {run.name: unmeasured, untrained.name: True}
+            monkeypatch.setattr(StudyRun, "unmeasured", property(lambda self, now=of_trained: now[self.name]))
+            look(tasks)
+        yield tasks[0], True
+
+    monkeypatch.setattr(ablating, "carry_out", carry_out)
+    assert carry_out_runs(Console(quiet=True), [run, untrained], [task_of([run, untrained], tmp_path)], 1, Stop())
+    assert notes == ["training", "measuring sin-cos-seed=3", "measuring untrained-seed=3"]

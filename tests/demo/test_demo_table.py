@@ -58,3 +58,10 @@ def test_differences_that_are_more_than_chance_are_marked_and_named() -> None:
     assert len(table) == len(MEASURES) and all("*" in line and len(line.rstrip()) <= 80 for line in table)
     assert f"more than chance in: {'; '.join(MEASURES.values())}" in compared.in_words()
     assert any(all(row in line for row in ROWS) for line in lines)
+
+
+def test_it_is_said_where_raw_pixels_are_better_than_every_encoder() -> None:
+    compared = comparison(1)
+    assert "Raw pixels" not in compared.in_words()
+    compared.measured["raw pixels"][0].update({"20-NN": 99.0, "location share": 99.0, "lost, 1 patch": 99.0})
+    assert "Raw pixels are better than every encoder here in: class, k-NN." in compared.in_words()

@@ -1,5 +1,6 @@
 """A real pre-trained encoder, where one lies beside the repository: DINOv2 ViT-S/14 under Meta's names, float16."""
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,9 @@ def weights() -> dict[str, Tensor]:
 
 
 def images(height: int, width: int) -> Tensor:
-    return uniform(sample_keys(1, torch.arange(2)), 3 * height * width).mul(255).byte().view(2, 3, height, width)
+    """Two, or one where two would take seconds."""
+    keys = sample_keys(1, torch.arange(1 if height > 224 else 2))
+    return uniform(keys, 3 * height * width).mul(255).byte().view(-1, 3, height, width)
 
 
 def test_its_file_tells_what_it_is(encoder: ImageEncoder) -> None:
@@ -65,9 +68,10 @@ def test_features_are_those_of_timms_model_with_the_same_weights(
     expected = model.forward_features(pixels)
     torch.testing.assert_close(encoder(images(*size)), expected[:, 1:], atol=1e-4, rtol=0)
     torch.testing.assert_close(encoder.pooled(images(*size)), expected[:, 0], atol=1e-4, rtol=0)
-    inner = model.get_intermediate_layers(pixels, 4, norm=True)
-    for found, layer in zip(encoder.layers(images(*size), 4), inner, strict=True):
-        torch.testing.assert_close(found, layer, atol=1e-4, rtol=1e-5)  # some of its features are larger than 10
+    # Inside, some features are so large that float32 rounds their neighbors by more than that.
+    inner = model.double().get_intermediate_layers(pixels.double(), 4, norm=True)
+    for found, layer in zip(copy.deepcopy(encoder).double().layers(images(*size), 4), inner, strict=True):
+        torch.testing.assert_close(found, layer, atol=1e-6, rtol=0)
 
 
 def in_transformers(weights: dict[str, Tensor], grid: tuple[int, int]) -> Any:
@@ -143,10 +147,9 @@ def test_the_published_code_of_ijepa_has_no_place_for_layer_scale(encoder: Image
 def test_pretraining_goes_on_from_it_at_another_size(
     encoder: ImageEncoder, weights: dict[str, Tensor], tmp_path: Path
 ) -> None:
-    recipe = make_recipe({"data": "scenes:16,size=32", "init_from": str(_FOUND[0]), "image_size": 112})
-    initial = initial_weights(recipe)
-    recipe = adopted(recipe, initial)
-    plan = make_plan(recipe, open_images("scenes:16,size=32"), torch.device("cpu"), 1)
+    recipe = make_recipe({"data": "scenes:16,size=32", "init_from": str(_FOUND[0])})
+    initial, source = initial_weights(recipe), open_images("scenes:16,size=32")
+    plan = make_plan(adopted(recipe, initial, source), source, torch.device("cpu"), 1)
     model = plan.build_model()
     notes = start_from(model, initial)
     assert any("the rest of the model" in note and "is new" in note for note in notes)

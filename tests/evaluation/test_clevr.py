@@ -16,6 +16,8 @@ from flexpredict.evaluation.clevr_images import TASKS, ClevrTask, clevr_source, 
 from flexpredict.evaluation.probe import evaluate_clevr
 from flexpredict.randomness import sample_keys, uniform
 
+pytestmark = pytest.mark.usefixtures("few_penalties")
+
 MINI = Path(__file__).parents[3] / "shared" / "data" / "clevr_mini"
 QUICK: dict[str, Any] = {"l2": 0.1, "out": None, "accelerator": "cpu"}
 

@@ -17,9 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 from flexpredict.cli import main
 from flexpredict.errors import UserError
-from flexpredict.evaluation.depth import evaluate_depth
-from flexpredict.evaluation.depth.evaluation import DepthErrors, depths_of_patches
-from flexpredict.evaluation.depth.maps import read_depths
+from flexpredict.evaluation.dense import evaluate_depth
+from flexpredict.evaluation.dense.depth import DepthErrors, depths_of_patches, read_depths
 from flexpredict.randomness import stream_key, uniform
 
 

@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from ranks import torchrun
+from ranks import two_ranks
 
 from flexpredict.cli import main
+
+pytestmark = pytest.mark.usefixtures("few_penalties")
 
 TRAIN, TEST = "scenes:120,size=32", "scenes:60,size=32,split=test"
 
@@ -76,6 +78,6 @@ def test_what_is_wrong_is_said_before_the_work(
 @pytest.mark.slow
 def test_torchrun_decides_how_many_share_the_work(finished: Path, tmp_path: Path) -> None:
     data = ["--train", TRAIN, "--test", TEST, "--labels", "1", "--neighbors", "0", "--accelerator", "cpu"]
-    done = torchrun("probe", str(finished), *data, "--out", str(tmp_path / "results"))
+    done = two_ranks("probe", str(finished), *data, "--out", str(tmp_path / "results"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1

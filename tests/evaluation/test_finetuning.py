@@ -294,7 +294,7 @@ def test_the_result_is_what_the_saved_model_gives(finished: Path) -> None:
 
 
 def test_a_killed_run_goes_on_bit_for_bit(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = loop_module.FinetuneLog.step
+    step = loop_module.RunLog.add
     seen: list[int] = []
 
     def dies(journal: Any, *arguments: Any) -> None:
@@ -304,7 +304,7 @@ def test_a_killed_run_goes_on_bit_for_bit(finished: Path, tmp_path: Path, monkey
         step(journal, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(loop_module.FinetuneLog, "step", dies)
+        patch.setattr(loop_module.RunLog, "add", dies)
         run(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints" / "last").resolve().name == "step-5"
     assert run(tmp_path / "run", batch_size=None, checkpoint_every=4, resume=True) is not None

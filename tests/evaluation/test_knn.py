@@ -8,6 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from flexpredict.errors import UserError
+from flexpredict.evaluation import knn
 from flexpredict.evaluation.knn import knn_accuracy, knn_predict
 from flexpredict.randomness import normal, sample_keys, stream_key
 
@@ -57,12 +58,15 @@ def test_very_low_temperature_asks_the_nearest_image_only() -> None:
 
 
 @pytest.mark.parametrize("temperature", [None, 0.07])
-def test_chunks_and_lengths_of_features_change_nothing(temperature: float | None) -> None:
+def test_chunks_and_lengths_of_features_change_nothing(
+    temperature: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train, train_labels, test, _ = split()
     whole = knn_predict(train, train_labels, test, temperature=temperature)
     lengths = torch.exp(draw("lengths", 400, 1))
     for chunk in (1, 33, 100, 1000):
-        other = knn_predict(train * lengths, train_labels, 5 * test, temperature=temperature, chunk=chunk)
+        monkeypatch.setattr(knn, "_SIMILARITIES_AT_ONCE", chunk * len(train))
+        other = knn_predict(train * lengths, train_labels, 5 * test, temperature=temperature)
         assert torch.equal(other, whole)
 
 
@@ -79,8 +83,6 @@ def test_bad_input_is_refused() -> None:
             knn_accuracy(train, train_labels, test, test_labels, k=k)
     with pytest.raises(UserError, match="temperature=0"):
         knn_accuracy(train, train_labels, test, test_labels, temperature=0.0)
-    with pytest.raises(UserError, match="chunk=0"):
-        knn_accuracy(train, train_labels, test, test_labels, chunk=0)
     with pytest.raises(UserError, match="never occur in training"):
         knn_accuracy(train, train_labels, test, test_labels + 1)
     test[4, 4] = torch.nan

@@ -26,6 +26,8 @@ from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import normal, sample_keys, uniform
 from flexpredict.showing import show
 
+pytestmark = pytest.mark.usefixtures("few_penalties")
+
 SIDE, PATCH = 32, 8
 GRID = SIDE // PATCH
 

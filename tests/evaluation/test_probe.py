@@ -22,6 +22,8 @@ from flexpredict.randomness import normal, permutation
 from flexpredict.settings.probing import Probing
 from flexpredict.showing import numbers_table, show
 
+pytestmark = pytest.mark.usefixtures("few_penalties")
+
 ALL_LABELS = Probing(labels=(1.0,), neighbors=5)
 
 

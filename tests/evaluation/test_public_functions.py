@@ -11,11 +11,10 @@ from docstring_parser import parse
 from jsonargparse import ArgumentParser
 
 from flexpredict.evaluation.davis import evaluate_davis
-from flexpredict.evaluation.depth import evaluate_depth
+from flexpredict.evaluation.dense import evaluate_depth, evaluate_segmentation
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.location import evaluate_location
 from flexpredict.evaluation.probe import evaluate_clevr, probe, transfer
-from flexpredict.evaluation.segmentation import evaluate_segmentation
 from flexpredict.features.embed import embed
 from flexpredict.features.similar import similar
 

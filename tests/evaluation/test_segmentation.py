@@ -15,13 +15,12 @@ from sklearn.metrics import accuracy_score, jaccard_score
 from sklearn.preprocessing import StandardScaler
 
 from flexpredict.cli import main
+from flexpredict.evaluation.dense import evaluate_segmentation, segmentation
+from flexpredict.evaluation.dense.classes import Classes
 from flexpredict.evaluation.dense.patches import PatchMaps
+from flexpredict.evaluation.dense.segmentation import Confusion, majority, sample_patches, winners
 from flexpredict.evaluation.index_masks import VOID
 from flexpredict.evaluation.linear import fit_probe
-from flexpredict.evaluation.segmentation import evaluate_segmentation, evaluation
-from flexpredict.evaluation.segmentation.evaluation import Confusion, winners
-from flexpredict.evaluation.segmentation.heads import majority, sample_patches
-from flexpredict.evaluation.segmentation.labels import Classes
 from flexpredict.randomness import normal, sample_keys, stream_key, uniform
 
 THREE = Classes(("a", "b", "c"), (0, 1, 2))
@@ -59,7 +58,7 @@ def test_winners_are_those_of_up_sampled_scores_however_few_fit_into_memory(
     fine = F.interpolate(patches.permute(2, 0, 1)[None], size=size, mode="bilinear", align_corners=False)[0]
     expected = fine.argmax(dim=0).numpy()
     for at_once in (1, 2 * size[0] * size[1], 1 << 24):
-        monkeypatch.setattr(evaluation, "_AT_ONCE", at_once)
+        monkeypatch.setattr(segmentation, "_AT_ONCE", at_once)
         assert np.array_equal(winners(patches, size), expected)
 
 

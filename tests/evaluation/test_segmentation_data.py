@@ -12,12 +12,12 @@ from mean_color import MeanColor
 from PIL import Image
 
 from flexpredict.errors import UserError
+from flexpredict.evaluation.dense import evaluate_segmentation
+from flexpredict.evaluation.dense.classes import Classes, MaskSurvey, share_below_a_patch
+from flexpredict.evaluation.dense.layouts import open_masked_images
 from flexpredict.evaluation.dense.patches import EncodedSize
 from flexpredict.evaluation.index_masks import read_mask, write_mask
 from flexpredict.evaluation.results import Result
-from flexpredict.evaluation.segmentation import evaluate_segmentation
-from flexpredict.evaluation.segmentation.labels import Classes, MaskSurvey, share_below_a_patch
-from flexpredict.evaluation.segmentation.layouts import open_masked_images
 
 
 def evaluated(train: str | Path, test: str | Path | None = None, **options: Any) -> Result:
@@ -110,7 +110,6 @@ def test_images_without_a_label_and_patches_larger_than_what_they_show_are_told(
         mask = np.zeros_like(read_mask(tmp_path / "masks" / f"{number:03d}.png"))
         mask[:8, :8] = 1
         mask[20:22, 20:22] = 2
-        mask[24:26, 10:12] = 3
         write_mask(mask, tmp_path / "masks" / f"{number:03d}.png")
     assert not any("smaller than one patch" in warning for warning in evaluated(data).warnings)
     assert any("smaller than one patch" in warning for warning in evaluated(data, image_size=24).warnings)
@@ -124,7 +123,7 @@ def test_a_large_background_does_not_hide_that_objects_are_smaller_than_patches(
     named, unnamed = (Classes((name, "ball"), (0, 7)) for name in ("background", "class 0"))
     coarse, fine = EncodedSize(16, encoder), EncodedSize(32, encoder)  # 4 patches, 16 patches
     assert share_below_a_patch(survey, named, coarse, encoder) == 1
-    assert share_below_a_patch(survey, unnamed, coarse, encoder) == 0.5
+    assert share_below_a_patch(survey, unnamed, coarse, encoder) == 1
     assert share_below_a_patch(survey, named, fine, encoder) == 0
 
 
@@ -164,6 +163,13 @@ def take_away(root: Path) -> None:
 def leave_few(root: Path) -> None:
     for number in range(4, 10):
         (root / "images" / f"{number:03d}.png").unlink()
+
+
+def test_training_masks_without_any_label_are_named_even_if_the_test_masks_have_some(tmp_path: Path) -> None:
+    train, test = two_folders(tmp_path / "train", 10), two_folders(tmp_path / "test", 10)
+    make_all_void(tmp_path / "train")
+    with pytest.raises(UserError, match=r"No training image of .*train/images has a label"):
+        evaluated(train, test)
 
 
 @pytest.mark.parametrize(

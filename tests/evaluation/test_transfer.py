@@ -19,6 +19,8 @@ from flexpredict.evaluation.probe import transfer
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.settings.probing import Probing
 
+pytestmark = pytest.mark.usefixtures("few_penalties")
+
 QUICK: dict[str, Any] = {"neighbors": 3, "l2": 0.1, "out": None, "accelerator": "cpu"}
 
 

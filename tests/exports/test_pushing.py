@@ -84,9 +84,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     server.server_close()
 
 
-@pytest.mark.parametrize("format", ["timm", "onnx"])
+@pytest.mark.parametrize("format", ["timm", "official"])
 def test_an_export_is_uploaded_with_its_card(hub: Hub, tmp_path: Path, format: str) -> None:
-    out = tmp_path / ("out" if format == "timm" else "encoder.onnx")
+    out = tmp_path / ("out" if format == "timm" else "encoder.pth.tar")
     result = flexpredict.export(small(), format, out, push="me/encoder", private=True)
     written = {file.name: file.read_bytes() for file in (out.iterdir() if out.is_dir() else [out])}
     written["README.md"] = result.card.read_bytes()

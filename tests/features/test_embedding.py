@@ -28,7 +28,7 @@ from flexpredict.data.sources.image_source import ArraySource, Record
 from flexpredict.data.sources.opening import ImageSource, open_images, open_source
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.errors import UserError
-from flexpredict.features import embedding, part_maker
+from flexpredict.features import embedding, extraction
 from flexpredict.features import embedding_files as files_module
 from flexpredict.features import parts as parts_module
 from flexpredict.features.embed import embed
@@ -314,7 +314,7 @@ def test_a_stream_that_grew_since_it_was_interrupted_loses_no_image(
 def test_no_more_than_one_part_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: weakref.WeakSet[Part] = weakref.WeakSet()
     most = 0
-    make = part_maker.encode_part
+    make = extraction.encode_part
 
     def counted(*given: Any, **options: Any) -> Part:
         nonlocal most
@@ -323,7 +323,7 @@ def test_no_more_than_one_part_is_in_memory(tmp_path: Path, monkeypatch: pytest.
         alive.add(part)
         return part
 
-    monkeypatch.setattr(part_maker, "encode_part", counted)
+    monkeypatch.setattr(extraction, "encode_part", counted)
     source = folder(tmp_path)
     embedded(source, tmp_path / "source.npy")
     embedded(FakeStream([Record(str(i), source.encoded(i)) for i in range(40)]), tmp_path / "stream.npy")

@@ -1,6 +1,7 @@
 """Features of whole sources: made once, in parts, by any number of ranks, of what can be read."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from mean_color import MeanColor
 from PIL import Image
-from ranks import two_ranks
+from ranks import call_on_two_ranks
 from rich.console import Console
 from tiny import write_pictures
 
@@ -151,19 +152,25 @@ def test_unusual_settings_are_named_and_usual_ones_are_not() -> None:
     )
 
 
+def probe_in_small_parts(*words: str) -> None:
+    parts_module._MOST_IMAGES = 64
+    sys.exit(main(words))
+
+
 @pytest.mark.slow
 def test_two_ranks_give_the_numbers_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,500 images are two parts, one for each rank."""
-    given = ["--train", "scenes:2500,size=16", "--test", "scenes:100,size=16,split=test", "--accelerator", "cpu"]
+    """200 images are four parts, two for each rank; the images to test on are one part more."""
+    monkeypatch.setattr(parts_module, "_MOST_IMAGES", 64)
+    given = ["--train", "scenes:200,size=16", "--test", "scenes:60,size=16,split=test", "--accelerator", "cpu"]
     given += ["--image_size", "32", "--labels", "1", "--l2", "0.1"]
     words = ["probe", "timm:test_vit,pretrained=no", *given, "--out"]
     assert main([*words, str(tmp_path / "one.json")]) == 0
     alone = json.loads((tmp_path / "one.json").read_text())
     cache = tmp_path / "cache of two"
     monkeypatch.setenv("FLEXPREDICT_CACHE", str(cache))
-    done = two_ranks(*words, str(tmp_path / "two.json"), "--devices", "2")
+    done = call_on_two_ranks(probe_in_small_parts, *words, str(tmp_path / "two.json"), "--devices", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1, "only the first rank speaks"
     together = json.loads((tmp_path / "two.json").read_text())
     assert together["numbers"] == alone["numbers"] and together["details"] == alone["details"]
-    assert len(list(cache.rglob("part-*"))) == 3
+    assert len(list(cache.rglob("part-*"))) == 5

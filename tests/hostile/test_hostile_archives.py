@@ -3,7 +3,7 @@
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,11 @@ import torch
 
 from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import Encoded, UnreadableImage, read_size, upright
-from flexpredict.data.loader import Batches, training_batches
+from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.image_source import ImageSource, Record
 from flexpredict.data.sources.opening import is_stream, open_images, open_source
 from flexpredict.data.sources.shards import ShardStream
 from flexpredict.data.sources.streams import ImageStream
-from flexpredict.data.stream_loader import stream_batches
 from flexpredict.errors import UserError
 from flexpredict.settings.augmentation import PRESETS
 from hostile.corpus import Hostile, write_parquet, write_shards
@@ -192,7 +191,7 @@ def test_names_of_members_are_never_taken_for_places(corpora: dict[str, Corpus])
 def test_training_on_all_of_them_goes_on_and_reports_each_broken_thing(corpus: Corpus) -> None:
     source = open_source(str(corpus.folder))
     steps = 2 * len(source) // 16  # two epochs
-    skipped = _skipped(training_batches, source, steps)
+    skipped = _skipped(source, steps)
     reported = {problem.name for problem in source.problems} | skipped
     assert reported == _unreadable(corpus)
 
@@ -201,14 +200,14 @@ def test_training_on_a_stream_of_them_goes_on_and_reports_each_broken_thing(corp
     stream = open_images(f"stream:{corpus.folder}")
     assert is_stream(stream)
     steps = 2 * len(corpus.expected) // 16
-    assert _skipped(stream_batches, stream, steps) == _unreadable(corpus)
+    assert _skipped(stream, steps) == _unreadable(corpus)
 
 
-def _skipped(batches: Callable[..., Batches], images: ImageSource | ImageStream, steps: int) -> set[str]:
+def _skipped(images: ImageSource | ImageStream, steps: int) -> set[str]:
     """The names of what was skipped while batches were made."""
     names = set()
-    made = batches(images, PRESETS["stop"], [_IMAGE_SIZE], seed=0, batch_size=16, first_step=0, last_step=steps)
-    for batch in made:
+    how = {"seed": 0, "batch_size": 16, "first_step": 0, "last_step": steps}
+    for batch in training_batches(images, PRESETS["stop"], [_IMAGE_SIZE], **how):
         assert batch.images.shape == (16, 3, *_IMAGE_SIZE)
         names |= {unreadable.name for unreadable in batch.skipped}
     return names

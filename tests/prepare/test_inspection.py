@@ -291,7 +291,7 @@ def test_what_is_kept_of_a_stream_is_evenly_spaced_and_little(tmp_path: Path) ->
         records: list[Record | UnreadableImage] = [Record(str(number), pixels, number) for number in range(length)]
         with (tmp_path / "names").open("w+") as file:
             passing = PassingStream(FakeStream([records[:2], records[2:]]), None, file)
-            assert [entry.name for _, entry in passing] == [str(number) for number in range(length)]
+            assert [entry.name for entry in passing.records(0)] == [str(number) for number in range(length)]
             kept = [int(record.name) for record in passing.kept(np.ones(length, np.bool_)).records]
             assert passing.names([0, length - 1]) == {0: "0", length - 1: str(length - 1)}
         assert min(length, 24) <= len(kept) <= 48
@@ -335,7 +335,7 @@ def test_bad_settings_are_refused_before_anything_is_read(tmp_path: Path) -> Non
             look(source, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"Cannot make the folder .*file"):
+    with pytest.raises(UserError, match=r"file cannot be written"):
         look(source, tmp_path / "file")
 
 

@@ -313,6 +313,16 @@ def test_a_stream_is_packed_in_order_with_any_number_of_workers(tmp_path: Path) 
     assert json.loads(found["000000049.json"])["path"] == "streamed/49"
 
 
+def test_a_stream_that_breaks_off_is_named_and_no_process_is_blamed(tmp_path: Path) -> None:
+    class BreaksOff(Streamed):
+        def records(self, piece: int) -> Iterator[Record | UnreadableImage]:
+            yield from super().records(piece)
+            raise ConnectionResetError("the server hung up")
+
+    with pytest.raises(UserError, match="Reading streamed failed: the server hung up"):
+        pack(BreaksOff(small_pictures(8)), tmp_path / "out", workers=1, max_skipped=1)
+
+
 def test_an_interrupted_stream_skips_what_is_finished_without_decoding_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -364,11 +374,11 @@ def test_a_folder_that_is_complete_or_foreign_is_left_alone(tmp_path: Path) -> N
     assert shards(tmp_path / "done") == before
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/manifest.json").write_text('{"name": "a web page"}')
-    with pytest.raises(UserError, match=r"not empty \(manifest.json"):
+    with pytest.raises(UserError, match=r"holds manifest.json and was not begun by `flexpredict pack`"):
         pack(source, tmp_path / "foreign", workers=0)
     with pytest.raises(UserError, match="is a file"):
         pack(source, tmp_path / "foreign/manifest.json", workers=0)
-    with pytest.raises(UserError, match="Cannot make the folder"):
+    with pytest.raises(UserError, match="cannot be written: Not a directory"):
         pack(source, tmp_path / "foreign/manifest.json/below", workers=0)
     assert [path.name for path in (tmp_path / "foreign").iterdir()] == ["manifest.json"]
 

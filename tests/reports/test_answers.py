@@ -1,5 +1,7 @@
 """Answers on the page, each of which follows from the numbers of the run."""
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 from written_runs import make_run
 
 from flexpredict.reports.answers import Answer, answers
-from flexpredict.runs.run_record import read_run
+from flexpredict.runs.run_record import STOPPED, read_run
 
 
 def answer(folder: Path, section: str, question: str = "", **values: Sequence[float]) -> Answer | None:
@@ -34,13 +36,15 @@ def test_without_labels_the_loss_alone_is_not_taken_for_learning(tmp_path: Path)
 LOSS = [0.1, 0.05, 0.1, 0.2, 0.3]
 
 
-@pytest.mark.parametrize(("rank", "verdict"), [([2, 3, 5, 8, 9], "good"), ([9, 8, 5, 3, 2], "bad")])
+@pytest.mark.parametrize(
+    ("rank", "verdict"), [([2, 3, 5, 8, 9], "good"), ([9, 8, 5, 3, 2], "bad"), ([1, 2, 2, 2, 3], "bad")]
+)
 def test_a_rising_loss_is_judged_by_what_became_of_the_targets(
     tmp_path: Path, rank: list[float], verdict: str
 ) -> None:
     found = answer(tmp_path, "learning", "Why does my loss rise?", loss=LOSS, target_rank=rank)
     assert found is not None and found.verdict == verdict
-    assert "from 0.05 at step 20 to 0.3" in found.text
+    assert "from 0.0500 at step 20 to 0.300" in found.text
 
 
 def test_a_loss_that_falls_raises_no_question(tmp_path: Path) -> None:
@@ -49,14 +53,32 @@ def test_a_loss_that_falls_raises_no_question(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("last", "verdict"), [(18.0, "good"), (8.0, "watch"), (2.0, "bad")])
 def test_collapse_is_told_by_the_best_that_the_rank_has_been(tmp_path: Path, last: float, verdict: str) -> None:
-    found = answer(tmp_path, "collapse", target_rank=[5.0, 20.0, last, last, last])
-    assert found is not None and found.verdict == verdict
+    found = answer(tmp_path, "collapse", target_rank=[5.0, 20.0, last, last, last], target_spread=[0.5] * 5)
+    assert found is not None and found.verdict == verdict and "spread is 0.500, 100% of its best" in found.text
+
+
+def test_features_that_never_had_more_than_a_direction_have_collapsed(tmp_path: Path) -> None:
+    found = answer(tmp_path, "collapse", target_rank=[1.8, 2.5, 2.9, 2.9])
+    assert found is not None and (found.verdict, found.short) == ("bad", "It looks so")
+
+
+def test_a_run_that_was_stopped_for_its_loss_broke_down_unless_it_went_on(tmp_path: Path) -> None:
+    warning = {"step": 4, "text": f"The loss of step 3 is not a number, {STOPPED}. Try something else."}
+    (tmp_path / "warnings.jsonl").write_text(json.dumps(warning) + "\n")
+    for steps, short in (([2], "It broke down"), ([2, 10], "Not known")):
+        run = make_run(tmp_path, [{"step": step, "loss": 1.0} for step in steps])
+        assert answers(read_run(run))[0].short == short
+
+
+def test_a_loss_that_ends_not_finite_is_not_called_learning(tmp_path: Path) -> None:
+    found = answer(tmp_path, "learning", loss=[0.5, 0.4, math.nan], linear_accuracy=[0.1, 0.2, 0.3])
+    assert found is not None and (found.verdict, found.short) == ("bad", "It broke down")
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.1, "good"), (0.4, "watch"), (0.8, "bad")])
 def test_location_share_says_whether_features_only_tell_where(tmp_path: Path, share: float, verdict: str) -> None:
     found = answer(tmp_path, "place", location_share=[share] * 3)
-    assert found is not None and found.verdict == verdict and f"{100 * share:.0f}%" in found.text
+    assert found is not None and found.verdict == verdict and f"{100 * share:.1f}%" in found.text
 
 
 def test_the_best_encoder_is_named_where_the_last_one_is_worse(tmp_path: Path) -> None:
@@ -65,21 +87,21 @@ def test_the_best_encoder_is_named_where_the_last_one_is_worse(tmp_path: Path) -
     for name in ("encoder.safetensors", "encoder_best.safetensors"):
         (tmp_path / name).touch()
     best = answer(tmp_path, "learning", question, knn_accuracy=[0.9, 0.2, 0.2], linear_accuracy=[0.1, 0.5, 0.3])
-    assert best is not None and best.text.startswith("encoder_best.safetensors, saved at step 20")
+    assert best is not None and best.short == "encoder_best.safetensors" and "at step 20 with" in best.text
     last = answer(tmp_path, "learning", question, knn_accuracy=[0.1, 0.3, 0.5])
-    assert last is not None and last.text.startswith("encoder.safetensors")
+    assert last is not None and last.short == "encoder.safetensors"
 
 
 def test_the_noise_is_described_by_what_it_does_to_places(tmp_path: Path) -> None:
     values = {"noise_to_signal": [0.5], "location_kept": [0.6], "location_blur": [0.7]}
     found = answer(tmp_path, "noise", **values)
-    assert found is not None and found.verdict == "good" and "60%" in found.text and "0.7 patches" in found.text
+    assert found is not None and found.verdict == "good" and "60.0%" in found.text and "0.700 patches" in found.text
     silent = answer(tmp_path, "noise", noise_to_signal=[0.0], location_kept=[1.0], location_blur=[0.0])
-    assert silent is not None and "There is none" in silent.text
+    assert silent is not None and silent.short == "There is none"
 
 
 def test_gradient_spikes_and_waiting_are_told(tmp_path: Path) -> None:
     spiky = answer(tmp_path, "optimization", grad_norm=[0.1] * 20 + [5.0] * 4)
     assert spiky is not None and spiky.verdict == "watch" and "at 4 points" in spiky.text
     waiting = answer(tmp_path, "speed", images_per_second=[100.0], data_wait=[0.4])
-    assert waiting is not None and waiting.verdict == "watch" and "40%" in waiting.text
+    assert waiting is not None and waiting.verdict == "watch" and "40.0%" in waiting.text

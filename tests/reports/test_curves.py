@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flexpredict.progress import duration
 from flexpredict.reports.curves import curve_data, drawn_sections
-from flexpredict.reports.numbers import format_number
+from flexpredict.reports.numbers import format_number, percent
 from flexpredict.runs.run_record import Run
 from flexpredict.runs.series import Series
 
@@ -92,7 +92,7 @@ def test_shares_are_shown_in_percent_however_they_were_logged() -> None:
         assert drawn("knn_accuracy", values)["raw"][1] == [10, 62.5]
         (section,) = drawn_sections([run_of("knn_accuracy", values)])
         assert section.charts[0].last == ("62.5%",)
-        assert section.charts[0].summary == "k-NN accuracy: lowest 10% at step 1, highest 62.5% at step 2"
+        assert section.charts[0].summary == "k-NN accuracy: lowest 10.0% at step 1, highest 62.5% at step 2"
 
 
 def test_a_chart_has_a_place_for_each_run_also_for_those_without_the_metric() -> None:
@@ -108,19 +108,28 @@ def test_a_chart_has_a_place_for_each_run_also_for_those_without_the_metric() ->
         (0, "0"),
         (1, "1"),
         (0.12345, "0.123"),
-        (999.9, "1k"),
+        (24.02, "24.0"),
+        (0.38, "0.380"),
+        (50.0, "50"),
+        (999.9, "1.00k"),
         (12_345, "12.3k"),
         (999_999, "1M"),
+        (6016, "6.02k"),
         (3.84e7, "38.4M"),
-        (8e-4, "8×10⁻⁴"),
-        (-0.5, "−0.5"),
-        (1e-6, "1×10⁻⁶"),
+        (8e-4, "8.00×10⁻⁴"),
+        (-0.5, "−0.500"),
+        (1e-6, "1.00×10⁻⁶"),
         (2.5e18, "2.5×10¹⁸"),
         (math.nan, "not finite"),
     ],
 )
 def test_numbers_are_written_for_people(value: float, text: str) -> None:
     assert format_number(value) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, "0%"), (0.5, "50.0%"), (0.4 + 1e-16, "40.0%"), (1, "100%")])
+def test_shares_have_one_precision_whether_whole_or_not(share: float, text: str) -> None:
+    assert percent(share) == text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from conftest import OpenPage
 from served_site import served
 from written_runs import CONFIG, full_lines, make_run
 
-from flexpredict.reports import write_report
+from flexpredict.reports.writing import write_report
 
 HOSTILE = "<img src=x onerror=document.title='run'>"
 
@@ -137,7 +137,21 @@ def test_the_page_follows_the_system_and_its_button(tmp_path: Path, open_page: O
     assert is_dark() == (theme == "dark")
     page.click("#theme")
     assert is_dark() != (theme == "dark")
+
+
+def test_on_paper_charts_fit_their_frames_and_colors_are_printed(tmp_path: Path, open_page: OpenPage) -> None:
+    runs = [make_run(tmp_path / f"stochastic{i}", full_lines(50)) for i in range(2)]
+    page = open_page(write_report(runs, tmp_path / "both.html"))
+    assert page.locator(".key .run").first.bounding_box()["height"] < 30, "a name is in one line"
+    page.set_viewport_size({"width": 700, "height": 1000})
     page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    for figure in page.locator(".chart").all():
+        frame, drawn, legend = (figure.locator(part).first.bounding_box() for part in (".plot", "canvas", ".legend"))
+        assert drawn["width"] <= frame["width"] + 1 and drawn["y"] + drawn["height"] <= legend["y"] + 1
+    exact = "element => getComputedStyle(element).printColorAdjust"
+    assert page.locator(".legend .swatch").first.evaluate(exact) == "exact", "or nobody knows which line is which"
+    assert not page.locator("#along").is_visible() and not page.locator("#curves").is_visible()
 
 
 def test_nothing_sticks_out_of_a_narrow_screen(tmp_path: Path, open_page: OpenPage) -> None:

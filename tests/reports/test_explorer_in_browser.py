@@ -15,9 +15,9 @@ from flexpredict.data.sources.opening import open_source
 from flexpredict.masking import sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.randomness import normal, sample_keys, stream_key
-from flexpredict.reports import write_report
 from flexpredict.reports.views.exploring import DRAWS, MASKS
 from flexpredict.reports.views.shown_images import choose_images
+from flexpredict.reports.writing import write_report
 from flexpredict.studies.analyses.opening import open_model
 from flexpredict.studies.analyses.predictions import MaskedImage, predicted_similarity
 
@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (folder / "pictures" / "other" / "000.png").rename(folder / "pictures" / "other" / f"{HOSTILE}.png")
     made = {}
     for kind in ("stochastic", "sincos"):
-        positions = {"kind": kind, "noise_to_signal": 0.6} if kind == "stochastic" else {"kind": kind}
+        positions = {"kind": kind, "noise_to_signal": 2.4} if kind == "stochastic" else {"kind": kind}
         made[kind] = folder / kind
         pretrain(str(folder / "pictures"), made[kind], **{**RECIPE, "epochs": 1}, positions=positions)
     return made
@@ -145,6 +145,8 @@ def test_patches_are_chosen_with_keys_and_by_touch(both: Path, open_page: OpenPa
         scene.press(key)
         assert maps(page)["patch"] == patch
     assert "row 2, column 3" in page.locator("#pointed").inner_text()
+    tops = [page.locator(part).bounding_box()["y"] for part in ("#thumbnails", "#scene", "#views", ".controls")]
+    assert tops == sorted(tops), "the maps are next to the finger that changes them"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -159,6 +161,8 @@ def test_image_layer_mask_and_run_can_be_switched(both: Path, open_page: OpenPag
     assert "prediction" in maps(page)
     page.select_option("#mask", value="-1")
     assert "prediction" not in maps(page), "nothing is masked"
+    level = float(page.locator("#noise-level").input_value())
+    assert level > 2 and page.locator("#noise-value").inner_text() == f"{level:.2f}, as trained"
     page.get_by_label("stochastic").uncheck()
     assert page.evaluate("Object.keys(window.flexpredict.explorer.maps)") == ["sincos"]
 
@@ -185,7 +189,7 @@ def test_nearest_patches_are_of_other_images_and_in_order(both: Path, open_page:
 
 def test_names_of_files_and_classes_run_nothing(both: Path, open_page: OpenPage) -> None:
     page = open_page(both)
-    assert page.locator(".pairs img").count() > 10
+    assert page.locator(".triples img").count() > 10
     assert page.title() != "run" and page.locator('img[src="x"]').count() == 0
     assert HOSTILE in page.evaluate("JSON.stringify(window.flexpredict.explorer.sets)")
 

@@ -4,6 +4,8 @@ import http.client
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,8 @@ def test_runs_at_any_depth_are_listed_with_their_numbers(tmp_path: Path) -> None
         runs = listed(port)
     assert list(runs) == ["a/deep/run", "b"]
     deep = runs["a/deep/run"]
-    assert deep["numbers"]["loss"] == {"value": 0.25, "text": "0.25"}
-    assert deep["numbers"]["linear_accuracy"]["text"] == "50%" and deep["done"] == 0.5
+    assert deep["numbers"]["loss"] == {"value": 0.25, "text": "0.250"}
+    assert deep["numbers"]["linear_accuracy"]["text"] == "50.0%" and deep["done"] == 0.5
     assert (deep["state"], runs["b"]["state"]) == ("training", "finished")
 
 
@@ -136,6 +138,26 @@ def test_a_run_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 )
 def test_which_addresses_are_this_machine_alone(host: str, own: bool) -> None:
     assert is_loopback(host) == own
+
+
+def test_lists_and_pages_do_not_wait_for_torch(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", full_lines(20))
+    code = f"""
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+from flexpredict import api
+from served_site import served
+with served(Path({str(tmp_path)!r})) as port:
+    for path in ("", "runs.json", "report?run=run", "curves.json?run=run"):
+        assert urlopen(f"http://127.0.0.1:{{port}}/{{path}}").status == 200
+heavy = [name for name in ("torch", "timm", "numpy", "matplotlib", "PIL") if name in sys.modules]
+assert not heavy, heavy
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:

@@ -2,19 +2,20 @@
 
 import base64
 import io
+import shutil
 from pathlib import Path
 
 import torch
 from PIL import Image
 
 from flexpredict.data.sources.opening import open_source
-from flexpredict.reports import refresh_report, write_report
 from flexpredict.reports.views.attention import last_attention
 from flexpredict.reports.views.films import small_films
 from flexpredict.reports.views.pictures import component_colors
 from flexpredict.reports.views.shown_images import choose_images
 from flexpredict.reports.views.stored import stored_views
 from flexpredict.reports.views.viewed_model import open_viewed
+from flexpredict.reports.writing import refresh_report, write_report
 
 
 def test_colors_follow_the_main_components_whatever_the_other_features_do() -> None:
@@ -73,3 +74,10 @@ def test_images_that_cannot_be_shown_leave_the_curves_and_a_note(finished: Path,
     (tmp_path / "config.yaml").write_text(config.replace("data:", "data: /gone\nold_data:"))
     text = write_report([tmp_path]).read_text()
     assert "There is nothing to explore" in text and "curve-data" in text and stored_views(tmp_path).models == []
+
+
+def test_a_run_that_was_copied_without_its_links_is_looked_at_as_before(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "checkpoints" / "last").is_symlink()
+    seen = open_viewed(tmp_path / "copy").opened
+    assert seen is not None and seen.step == 18

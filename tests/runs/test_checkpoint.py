@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from interrupted import weights
 from tiny import RECIPE
 from torch import nn
 
 from flexpredict import pretrain
 from flexpredict.errors import UserError
 from flexpredict.runs.checkpoint import Keep, last_checkpoint, load_checkpoint, save_checkpoint
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / "last" / "model.safetensors")
 
 
 def a_model() -> tuple[nn.Module, list[torch.optim.Optimizer]]:
@@ -51,6 +47,20 @@ def test_a_damaged_checkpoint_is_passed_over_in_words(name: str, damage: str, tm
     assert state is not None and state["step"] == 3 and torch.equal(model.weight, expected)
     if (name, damage) != ("state.json", "gone"):  # without it, a folder is no checkpoint
         assert len(warnings) == 1 and "step-6 is damaged" in warnings[0] and "step-3" in warnings[0]
+
+
+def test_the_state_of_an_optimizer_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is put together anew each time, which takes seconds for a large model."""
+    model, (optimizer,) = a_model()
+    original, asked = optimizer.state_dict, []
+
+    def state_dict() -> dict[str, Any]:
+        asked.append(True)
+        return original()
+
+    monkeypatch.setattr(optimizer, "state_dict", state_dict)
+    save_checkpoint(tmp_path, 3, model, [optimizer], {})
+    assert len(asked) == 1
 
 
 def test_without_another_one_damage_is_an_error(tmp_path: Path) -> None:

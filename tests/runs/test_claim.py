@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tiny import RECIPE
 
 from flexpredict import pretrain
@@ -97,6 +98,7 @@ def test_what_is_replaced_is_moved_aside_whole(pictures: str, tmp_path: Path) ->
         before | {".flexpredict": b""}
     )
     assert not (run / "notes.txt").exists()
+    assert yaml.safe_load((run / "config.yaml").read_text())["seed"] == 4
     pretrain(pictures, run, **SHORT, overwrite=True)
     assert (tmp_path / "run.2").is_dir() and (aside / "notes.txt").exists()
 

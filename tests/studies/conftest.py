@@ -1,16 +1,15 @@
 """For the tests of studies: runs in the process of the test, and quick measures."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flexpredict.commands import ablate_task
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.evaluation import linear
 from flexpredict.evaluation.results import Result
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.probing import Probing
+from flexpredict.studies import figures
 from flexpredict.studies.ablations import ablating, measuring, processes
 from flexpredict.studies.ablations.costs import Costs
 from flexpredict.studies.ablations.processes import Task
@@ -32,14 +31,10 @@ class Finished:
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Runs in this process, and without trying out how long they take; the names of those begun."""
+def tasks_in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tasks are carried out in this process; the names of the first runs of those begun."""
     begun: list[str] = []
-    monkeypatch.setenv("FLEXPREDICT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(processes, "_SECONDS_BETWEEN_LOOKS", 0.0)
-    monkeypatch.setattr(
-        ablating, "find_costs", lambda runs, task, stop: {run.arm: Costs(step=0.1, other=2.0) for run in runs}
-    )
 
     def begin(task: Task, slot: int, at_a_time: int) -> Finished:
         begun.append(task.runs[0].name)
@@ -47,6 +42,21 @@ def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setattr(processes, "begin", begin)
     return begun
+
+
+@pytest.fixture
+def in_process(tasks_in_process: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The same, without trying out how long runs take."""
+    monkeypatch.setattr(
+        ablating, "find_costs", lambda runs, task, stop: {run.arm: Costs(step=0.1, other=2.0) for run in runs}
+    )
+    return tasks_in_process
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing them takes half the time of a small study."""
+    monkeypatch.setattr(figures, "draw", lambda study, rows, seeds, path: path.touch())
 
 
 @pytest.fixture
@@ -69,6 +79,4 @@ def quick_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a probe chooses its penalty is tested elsewhere; it takes longer than all else in a small study."""
-    monkeypatch.setattr(linear, "L2_GRID", (1.0, 0.1))
+def quick_probes(few_penalties: None) -> None: ...

@@ -15,9 +15,8 @@ from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import noise_std_at_start
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.paper import LEVELS, ratio
-from flexpredict.studies.ablations.planning import Agenda, make_agenda
+from flexpredict.studies.ablations.planning import GROUPS, PAPER, SEARCH, Agenda, find_studies, make_agenda
 from flexpredict.studies.ablations.runs import Runs, changed, plan_of
-from flexpredict.studies.ablations.studies import GROUPS, PAPER, SEARCH, find_studies
 from flexpredict.studies.ablations.study import Study
 
 

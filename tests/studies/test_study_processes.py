@@ -129,24 +129,29 @@ def stopped(number, frame):
     open(sys.argv[1] + "/stopped", "w").close()
     sys.exit(130)
 signal.signal(signal.SIGTERM, stopped)
-processes.end_with_parent()
+processes.end_with(int(sys.argv[2]))
 open(sys.argv[1] + "/ready", "w").close()
 time.sleep(600)
 """
 _PARENT = """
-import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1]], start_new_session=True)
-time.sleep(600)
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1], str(os.getpid())], start_new_session=True)
+time.sleep(float(sys.argv[3]))
 """
 
 
 def test_a_child_whose_parent_was_killed_stops(tmp_path: Path) -> None:
-    parent = subprocess.Popen([sys.executable, "-S", "-c", _PARENT, str(tmp_path), _CHILD])
+    parent = subprocess.Popen([sys.executable, "-S", "-c", _PARENT, str(tmp_path), _CHILD, "600"])
     try:
         _wait_for((tmp_path / "ready").exists)
     finally:
         parent.kill()
         parent.wait()
+    _wait_for((tmp_path / "stopped").exists)
+
+
+def test_a_child_whose_parent_ended_before_it_could_look_stops(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-S", "-c", _PARENT, str(tmp_path), _CHILD, "0"], check=True)
     _wait_for((tmp_path / "stopped").exists)
 
 

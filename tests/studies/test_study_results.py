@@ -11,7 +11,7 @@ from PIL import Image
 from flexpredict.studies.ablations.chapters import as_markdown, write_chapter
 from flexpredict.studies.ablations.claims import CLAIMS, claims_table
 from flexpredict.studies.ablations.study import Arm, Study
-from flexpredict.studies.ablations.summary import Estimate, as_csv, summarize, tables
+from flexpredict.studies.ablations.summary import Estimate, summarize, table_rows, tables
 from flexpredict.studies.figures import draw
 
 ENVIRONMENT = {"device": "cpu, 1 threads", "cores": 2, "threads": 1, "versions": {"torch": "2.9"}}
@@ -42,7 +42,7 @@ def test_arms_are_compared_with_the_arm_they_name() -> None:
     found = {name: [{"n": value}] for name, value in (("a0", 1.0), ("a1", 3.0), ("b0", 10.0), ("b1", 15.0))}
     rows = summarize(study, found)
     assert [row.differences["n"].mean if row.differences else None for row in rows] == [None, 2.0, None, 5.0]
-    assert [line.split(",")[4] for line in as_csv(study, rows).splitlines()[1:]] == ["", "a0", "", "b0"]
+    assert [row["against"] for row in table_rows(study, rows)] == ["", "a0", "", "b0"]
 
 
 def test_only_intervals_that_exclude_zero_have_a_sign() -> None:

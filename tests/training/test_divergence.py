@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from interrupted import weights
 from tiny import RECIPE
 
 from flexpredict import pretrain
@@ -34,10 +34,6 @@ def break_step(number: int, factor: float, monkeypatch: pytest.MonkeyPatch, grad
         return result
 
     monkeypatch.setattr(IJEPA, "forward", forward)
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / "last" / "model.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -4,37 +4,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from interrupted import assert_same_weights, at_step
 from tiny import RECIPE, write_pictures
 
 from flexpredict import pretrain
 from flexpredict.errors import UserError
-from flexpredict.methods.ijepa import IJEPA
+from flexpredict.reports.writing import refresh_report
+from flexpredict.runs.checkpoint import last_step
 from flexpredict.runs.metrics import read_records
-
-
-def assert_same_weights(first: Path, second: Path) -> None:
-    ours, theirs = (load_file(run / "checkpoints" / "last" / "model.safetensors") for run in (first, second))
-    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
-
-
-def at_step(number: int, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, original = 0, IJEPA.after_step
-
-    def after_step(self: IJEPA, momentum: float) -> dict[str, float]:
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            act()
-        return original(self, momentum)
-
-    monkeypatch.setattr(IJEPA, "after_step", after_step)
 
 
 def test_images_that_disappear_end_the_run_which_goes_on_when_they_are_back(
@@ -87,26 +68,48 @@ def test_a_reading_process_that_is_killed_ends_the_run_which_then_goes_on(
     assert_same_weights(tmp_path / "run", finished)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", ".report.html"])
-def test_a_disk_that_is_full_for_the_log_or_the_report_is_said_and_nothing_is_lost(
-    name: str, finished: Path, pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened, calls = Path.open, 0
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of four megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "flexpredict", disk], check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted here (it takes root)")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
 
-    def full(self: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
-        nonlocal calls
-        if self.name.startswith(name) and mode in ("a", "w"):
-            calls += 1
-            if calls == 4:
-                raise OSError(28, "No space left on device")
-        return opened(self, mode, *rest, **named)
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tmpfs")
+@pytest.mark.parametrize("reached", ["metrics.jsonl", "step-9", "report.html"])
+def test_a_disk_that_is_full_in_mid_run_is_said_and_the_run_goes_on_when_there_is_room(
+    reached: str, finished: Path, pictures: str, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has room for all that is written before the file that is reached."""
+
+    def refresh(run: Path) -> None:
+        if last_step(run / "checkpoints") == 9:
+            fill(small_disk)
+        refresh_report(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", full)
-        with pytest.raises(UserError, match=rf"No room left on the disk while writing .*{name.strip('.')}"):
-            pretrain(pictures, tmp_path / "run", **RECIPE)
-    assert pretrain(out=tmp_path / "run", resume=True).finished
-    assert_same_weights(tmp_path / "run", finished)
+        if reached == "report.html":
+            patch.setattr("flexpredict.pretraining.refresh_report", refresh)
+        else:
+            at_step(7, lambda: fill(small_disk, room=2 if reached == "step-9" else 0), patch)
+        with pytest.raises(UserError, match=rf"No room left on the disk while writing .*{reached}"):
+            pretrain(pictures, small_disk / "run", **{**RECIPE, "log_every": 1})
+    assert last_step(small_disk / "run" / "checkpoints") == (9 if reached == "report.html" else 6)
+    (small_disk / "filler").unlink()
+    assert pretrain(out=small_disk / "run", resume=True).finished
+    assert_same_weights(small_disk / "run", finished)
+    assert [record["step"] for record in read_records(small_disk / "run" / "metrics.jsonl")] == list(range(1, 19))
+
+
+def fill(disk: Path, room: int = 0) -> None:
+    """Leave so many pages of 4 kB free."""
+    free = os.statvfs(disk).f_bavail - room
+    with (disk / "filler").open("wb") as file:
+        file.write(bytes(4096 * free))
 
 
 def test_a_clock_that_goes_backwards_does_not_matter(

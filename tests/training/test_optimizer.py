@@ -1,5 +1,7 @@
 """Muon, and which parameters get which optimizer and weight decay."""
 
+from typing import Literal
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.training.muon import Muon, orthogonalized
-from flexpredict.training.optimizer import build_optimizers
+from flexpredict.training.optimizer import build_optimizers, set_rates
 
 
 def model() -> IJEPA:
@@ -62,7 +64,32 @@ def test_muon_gets_the_matrices_of_blocks_and_adamw_the_rest_and_each_parameter_
 def test_adamw_alone_decays_matrices_and_nothing_else() -> None:
     network = model()
     (adamw,) = build_optimizers(SettledOptimizer(lr=1e-3), network)
-    decays, free = adamw.param_groups
-    assert decays["decays"] and not free["decays"]
-    assert all(parameter.ndim >= 2 for parameter in decays["params"])
-    assert any(parameter is network.predictor.mask_token for parameter in free["params"])
+    decaying, free = (
+        [parameter for group in adamw.param_groups if group["decays"] is decays for parameter in group["params"]]
+        for decays in (True, False)
+    )
+    assert decaying and all(parameter.ndim >= 2 for parameter in decaying)
+    assert any(parameter is network.predictor.mask_token for parameter in free)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_the_encoder_has_a_rate_of_its_own_and_stays_where_that_is_zero(
+    kind: Literal["adamw", "muon"],
+) -> None:
+    network = model()
+    optimizers = build_optimizers(SettledOptimizer(kind=kind, lr=1e-3), network)
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+
+    def moved(encoder_share: float) -> dict[str, float]:
+        set_rates(optimizers, 0.5, 0.1, encoder_share)
+        for parameter in network.parameters():
+            parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+        for optimizer in optimizers:
+            optimizer.step()
+        changes = {name: float((p.detach() - before[name]).abs().max()) for name, p in network.named_parameters()}
+        return {name: change for name, change in changes.items() if change}
+
+    assert moved(0.0) and all(name.startswith("predictor.") for name in moved(0.0))
+    assert any(name.startswith("context_encoder.") for name in moved(0.1))
+    rates = {(g["encoder"], o is optimizers[-1]): g["lr"] for o in optimizers for g in o.param_groups}
+    assert rates[True, True] == pytest.approx(0.5 * 1e-3 * 0.1) and rates[False, True] == pytest.approx(0.5 * 1e-3)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
-from safetensors.torch import load_file
+from interrupted import assert_same_weights, send
 from tiny import RECIPE, write_pictures
 
 from flexpredict import pretrain
@@ -19,29 +18,6 @@ from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
 
 SHORT = {**RECIPE, "epochs": 0.5}  # three steps
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / "last" / "model.safetensors")
-
-
-def assert_same_weights(first: Path, second: Path) -> None:
-    ours, theirs = weights(first), weights(second)
-    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
-
-
-def send(number: int, monkeypatch: pytest.MonkeyPatch, at: int = 7) -> None:
-    """A signal in the step of this number."""
-    calls, original = 0, IJEPA.after_step
-
-    def after_step(self: IJEPA, momentum: float) -> dict[str, float]:
-        nonlocal calls
-        calls += 1
-        if calls == at:
-            os.kill(os.getpid(), number)
-        return original(self, momentum)
-
-    monkeypatch.setattr(IJEPA, "after_step", after_step)
 
 
 def test_ctrl_c_saves_and_is_not_swallowed(

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 from torch import Tensor
 
+import flexpredict
 from flexpredict import pretrain, randomness
 from flexpredict.data.pixels import MEAN, STD
-from flexpredict.data.sources.opening import open_images
+from flexpredict.data.sources.opening import ArraySource, open_images
 from flexpredict.errors import UserError
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import timm
@@ -32,7 +33,8 @@ def started(init_from: Any, **fields: Any) -> tuple[Plan, Any]:
     """The plan and the model with which a run would begin."""
     recipe = make_recipe({"data": "scenes:16,size=32", "init_from": str(init_from), "accelerator": "cpu", **fields})
     initial = initial_weights(recipe)
-    plan = make_plan(adopted(recipe, initial), open_images("scenes:16,size=32"), torch.device("cpu"), 1)
+    source = open_images(recipe.data or "")
+    plan = make_plan(adopted(recipe, initial, source), source, torch.device("cpu"), 1)
     model = plan.build_model()
     start_from(model, initial)
     return plan, model
@@ -108,7 +110,7 @@ def test_encoders_of_others_become_both_encoders(name: str, tmp_path: Path) -> N
             expected = vit.forward_features(pixels())[:, 1:]
     if name == "timm":
         plan, trained = started("timm:vit_tiny_patch16_224,pretrained=no")
-        assert plan.recipe.patch_size == 16 and plan.recipe.image_size == "224x224"
+        assert plan.recipe.patch_size == 16 and plan.recipe.image_size == "128x128"
         assert plan.recipe.encoder_positions == "learned" and plan.recipe.class_token
         return
     _, trained = started(source, model_options={} if name == "hf" else {"num_heads": 3})
@@ -240,3 +242,48 @@ def test_what_a_checkpoint_does_not_tell_can_be_said_after_its_name(tmp_path: Pa
 def test_models_of_timm_that_cannot_go_on_are_refused_in_words(name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         started(name)
+
+
+@pytest.mark.parametrize(
+    ("side", "expected"), [(32, "112x112"), (160, "154x154"), (224, "224x224"), (640, "224x224")]
+)
+def test_small_images_are_not_blown_up_to_the_size_of_the_weights(side: int, expected: str, tmp_path: Path) -> None:
+    small = {"img_size": 518, "patch_size": 14, "embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 0}
+    vit = unsettled(timm.create_model("vit_tiny_patch16_224", **small))
+    torch.save(vit.state_dict(), tmp_path / "x.pth")
+    recipe = make_recipe({"init_from": f"{tmp_path}/x.pth,heads=2"})
+    initial = initial_weights(recipe)
+    images = ArraySource("images", torch.zeros(1, side, side + 40, 3, dtype=torch.uint8).expand(8, -1, -1, -1))
+    assert adopted(recipe, initial, images).image_size == expected
+    assert adopted(recipe, initial).image_size == "518x518"
+
+
+def test_a_new_predictor_learns_alone_first_and_one_that_comes_along_does_not_wait(tmp_path: Path) -> None:
+    pretrain(
+        "scenes:16,size=32", tmp_path / "first", **{**RECIPE, "epochs": 1, "targets": {"standardize": "position"}}
+    )
+    fields: dict[str, Any] = {name: RECIPE[name] for name in ("batch_size", "accelerator", "devices")}
+    encoder = tmp_path / "first" / "encoder.safetensors"
+    alone = {"predictor_warmup_epochs": 2}
+    pretrain("scenes:16,size=32", tmp_path / "alone", **fields, epochs=2, init_from=str(encoder), optimizer=alone)
+    trained = load_file(tmp_path / "alone" / "checkpoints" / "last" / "model.safetensors")
+    for name, tensor in load_file(encoder).items():
+        assert torch.equal(trained[f"context_encoder.vit.{name}"], tensor), name
+        assert torch.equal(trained[f"target_encoder.vit.{name}"], tensor), name
+    plan, model = started(encoder)
+    assert plan.recipe.scale == "continued" and plan.predictor_warmup_steps == round(plan.steps / 4)
+    assert plan.encoder_rate(plan.predictor_warmup_steps - 1) == 0.0
+    assert plan.encoder_rate(plan.predictor_warmup_steps) == plan.recipe.optimizer.encoder_lr < 1
+    assert not torch.equal(model.predictor.output.weight, trained["predictor.output.weight"])
+    plan, _ = started(tmp_path / "first")
+    assert plan.predictor_warmup_steps == 0 and plan.recipe.targets.standardize == "position"
+    with pytest.raises(UserError, match=r"predictor_warmup_epochs=3 is longer than the run of 2 epochs"):
+        started(encoder, epochs=2, optimizer={"predictor_warmup_epochs": 3})
+
+
+def test_a_plan_is_that_of_the_weights_it_starts_from(tmp_path: Path) -> None:
+    pretrain("scenes:16,size=32", tmp_path / "first", **{**RECIPE, "epochs": 1})
+    values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "accelerator": "cpu", "measure": False}
+    known = flexpredict.plan("scenes:16,size=32", init_from=str(tmp_path / "first"), **values).to_dict()
+    tensors = load_file(tmp_path / "first" / "encoder.safetensors").values()
+    assert known["parts"]["context encoder"]["parameters"] == sum(tensor.numel() for tensor in tensors)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from interrupted import weights
 from tiny import RECIPE, write_pictures
 
 from flexpredict import ablate, pretrain, pretraining
@@ -70,10 +70,6 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 def config(run: Path) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((run / "config.yaml").read_text())
     return loaded
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / "last" / "model.safetensors")
 
 
 def assert_same_run(first: Path, second: Path) -> None:

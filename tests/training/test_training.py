@@ -1,17 +1,15 @@
 """A run, from a folder of pictures to an encoder: what it leaves behind, and that nothing stops it from going on."""
 
 import json
-import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from ranks import warm_processes
+from interrupted import assert_same_weights, send, weights
 from safetensors.torch import load_file
 from tiny import RECIPE, write_pictures
 
@@ -26,18 +24,8 @@ from flexpredict.settings.augmentation import PRESETS
 from flexpredict.training.schedules import cosine, linear, warmup_cosine
 
 
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / "last" / "model.safetensors")
-
-
 def metrics(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def assert_same_weights(first: Path, second: Path) -> None:
-    ours, theirs = weights(first), weights(second)
-    assert ours.keys() == theirs.keys()
-    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
 
 
 def without_timing(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -75,7 +63,8 @@ def test_training_moves_every_weight_that_is_to_be_trained(finished: Path, pictu
 
 
 def test_the_loss_falls(pictures: str, tmp_path: Path) -> None:
-    pretrain(pictures, tmp_path / "run", **{**RECIPE, "epochs": 20, "positions": {"kind": "sincos"}})
+    recipe = {**RECIPE, "epochs": 20, "checkpoint_every": None, "positions": {"kind": "sincos"}}
+    pretrain(pictures, tmp_path / "run", **recipe)
     losses = [record["loss"] for record in metrics(tmp_path / "run")]
     assert losses[-1] < 0.8 * losses[0]
 
@@ -101,47 +90,6 @@ def test_reading_processes_and_accumulation_do_not_change_the_result(
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=0)
 
 
-def in_child(pictures: str, out: str, fields: dict[str, Any]) -> None:
-    torch.set_num_threads(1)
-    pretrain(pictures, out, **fields)
-
-
-def test_killed_at_random_ten_times_it_ends_bit_identical(finished: Path, pictures: str, tmp_path: Path) -> None:
-    """SIGKILL, so that nothing can be tidied up: in the middle of a step, of a checkpoint, of a line of metrics."""
-    context = warm_processes()
-    out, reference = tmp_path / "killed", tmp_path / "reference"
-    # Long enough to be killed ten times; a checkpoint at every step makes being killed while saving likely.
-    fields = {**RECIPE, "epochs": 40, "checkpoint_every": 1}
-    whole = context.Process(target=in_child, args=(pictures, str(reference), fields))
-    whole.start()
-    whole.join()
-    assert whole.exitcode == 0
-
-    kills, delay = 0, 0.05
-    while kills < 10:
-        resume = (out / "checkpoints" / "last").exists()
-        if out.exists() and not resume:
-            fields = {**fields, "overwrite": True}
-        process = context.Process(target=in_child, args=(pictures, str(out), {**fields, "resume": resume}))
-        process.start()
-        before = newest_step(out)
-        while newest_step(out) < before + 6 and process.is_alive():
-            time.sleep(0.005)
-        time.sleep(delay)
-        delay = (delay * 7.3) % 0.11  # no two kills at the same point of a step
-        assert process.is_alive(), "the run ended before it was killed often enough"
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        kills += 1
-    last = context.Process(target=in_child, args=(pictures, str(out), {**fields, "resume": True, "overwrite": False}))
-    last.start()
-    last.join()
-    assert last.exitcode == 0
-    assert_same_weights(out, reference)
-    assert without_timing(metrics(out)) == without_timing(metrics(reference))
-    assert [path.name for path in (out / "checkpoints").iterdir() if path.name.startswith(".")] == []
-
-
 def newest_step(run: Path) -> int:
     try:
         return int((run / "checkpoints" / "last").readlink().name.removeprefix("step-"))
@@ -152,17 +100,7 @@ def newest_step(run: Path) -> int:
 def test_a_stop_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happened(
     finished: Path, pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = 0
-    original = ijepa.IJEPA.update_target_encoder
-
-    def interrupt_seventh(self: ijepa.IJEPA, momentum: float) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-        original(self, momentum)
-
-    monkeypatch.setattr(ijepa.IJEPA, "update_target_encoder", interrupt_seventh)
+    send(signal.SIGTERM, monkeypatch)
     outcome = pretrain(pictures, tmp_path / "run", **RECIPE)
     assert not outcome.finished and outcome.steps == 7
     assert pretrain(out=tmp_path / "run", resume=True).finished
@@ -186,13 +124,6 @@ def test_a_new_run_does_not_overwrite_an_old_one_unless_told(finished: Path, pic
     with pytest.raises(UserError, match="not a run folder"):
         pretrain(pictures, precious, **RECIPE, overwrite=True)
     assert (precious / "thesis.tex").read_text() == "years of work"
-
-
-def test_overwriting_replaces_the_run(pictures: str, tmp_path: Path) -> None:
-    short = {**RECIPE, "epochs": 1 / 6}
-    pretrain(pictures, tmp_path / "run", **short)
-    pretrain(pictures, tmp_path / "run", **{**short, "seed": 4}, overwrite=True)
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["seed"] == 4
 
 
 @pytest.mark.parametrize(

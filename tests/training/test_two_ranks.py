@@ -41,10 +41,10 @@ def test_two_ranks_agree_on_the_length_that_fits_the_time(tmp_path: Path) -> Non
     given = [word for name, value in OPTIONS.items() if name != "epochs" for word in (f"--{name}", value)]
     done = two_ranks(
         "pretrain", "--data", str(pictures), "--out", str(tmp_path / "run"), *given, "--devices", "2",
-        "--minutes", "0.3",
+        "--minutes", "0.1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("0.3 minutes allow") == 1 and "encoder.safetensors" in done.stdout
+    assert done.stdout.count("0.1 minutes allow") == 1 and "encoder.safetensors" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "run"]
 
 

@@ -34,9 +34,6 @@ class AblateResult(SimpleResult):
     def files(self) -> list[Path]:
         return [] if self.page is None else [self.page]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"out": str(self.out), "finished": self.finished, "dry_run": self.dry_run}
-
 
 @takes_some_fields_of(AblationSettings)
 def ablate(given: dict[str, Any]) -> AblateResult:
@@ -58,7 +55,7 @@ def ablate(given: dict[str, Any]) -> AblateResult:
             f"minutes={recipe.minutes:g} would give each arm another length. Use epochs=…, the same for all."
         )
 
-    from flexpredict.reports import write_comparison
+    from flexpredict.reports.writing import write_comparison
     from flexpredict.studies.ablations.ablating import ablate as run_ablation
     from flexpredict.studies.ablations.planning import Ablation
 

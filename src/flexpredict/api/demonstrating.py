@@ -62,7 +62,7 @@ def demo(asked: DemoSettings) -> DemoResult:
     interrupted, the same command goes on.
     """
     from flexpredict.demo.running import run_demo
-    from flexpredict.reports import write_comparison
+    from flexpredict.reports.writing import write_comparison
 
     seeds = range(asked.seed, asked.seed + asked.seeds)
     try:

@@ -148,10 +148,14 @@ def plan(given: dict[str, Any]) -> PlanResult:
 
     from flexpredict.costs.estimate import estimate
     from flexpredict.costs.speed import measure_speed
-    from flexpredict.training.plan import make_plan
+    from flexpredict.training.plan import is_cuda, make_plan
+    from flexpredict.training.starting_weights import adopted, initial_weights
 
-    ranks, device = _ranks(recipe), torch.device(_device(recipe.accelerator))
-    reckoned = estimate(make_plan(recipe, _images(recipe), device, ranks), ranks)
+    ranks, images = _ranks(recipe), _images(recipe)
+    device = torch.device("cuda" if is_cuda(recipe.accelerator) else "cpu")
+    if recipe.init_from is not None:
+        recipe = adopted(recipe, initial_weights(recipe), images)
+    reckoned = estimate(make_plan(recipe, images, device, ranks), ranks)
     settled = reckoned.plan.recipe
     hardware = {}
     if asked.measure:
@@ -187,10 +191,3 @@ def _ranks(recipe: Recipe) -> int:
     if devices != "auto" and not (devices.isdecimal() and int(devices)):
         raise UserError(f"devices={devices} does not work: give a number, or auto.")
     return recipe.num_nodes * (1 if devices == "auto" else int(devices))
-
-
-def _device(accelerator: str) -> str:
-    import torch
-
-    on_cuda = accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
-    return "cuda" if on_cuda else "cpu"

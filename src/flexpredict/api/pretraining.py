@@ -110,7 +110,7 @@ def pretrain(given: dict[str, Any]) -> Run:
     folder = RunFolder(Path(asked.out))
     if asked.resume and asked.overwrite:
         raise UserError("resume=True continues the run in `out`, overwrite=True replaces it. Give one of them.")
-    if is_restarted_job() and folder.started_by(current_job()):
+    if folder.started_by(current_job()) and _is_restarted():
         asked = replace(asked, resume=True, overwrite=False)
     saved = checked_values(folder.load_config(), folder.config) if asked.resume else {}
     recipe = choose_length(make_recipe(merge(saved, values), asked.config), given=values)
@@ -119,7 +119,8 @@ def pretrain(given: dict[str, Any]) -> Run:
     if not asked.resume:
         folder.refuse_used(asked.overwrite)
     if asked.dry_run:
-        _show_plan(merge(saved, values), asked.config, recipe.minutes)
+        started = {"init_from": None} if asked.resume else {}  # a run that goes on has its own weights
+        _show_plan({**merge(saved, values), **started}, asked.config, recipe.minutes)
         return Run(folder.path, 0, finished=False, dry_run=True)
 
     from flexpredict.pretraining import run
@@ -128,6 +129,13 @@ def pretrain(given: dict[str, Any]) -> Run:
     if outcome.signal == signal.SIGINT:
         raise KeyboardInterrupt(f"pretrain stopped at step {outcome.steps}; everything is saved.")
     return Run(folder.path, outcome.steps, outcome.finished)
+
+
+def _is_restarted() -> bool:
+    """Whether a cluster or torchrun has started this job before."""
+    from flexpredict.training.rendezvous import agents_keep_a_store, was_started_before
+
+    return was_started_before() if agents_keep_a_store() else is_restarted_job()
 
 
 def _show_plan(values: dict[str, Any], config: str | Path | None, minutes: float | None) -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flexpredict.errors import UserError
 from flexpredict.settings.run import Names, as_list
@@ -19,9 +18,6 @@ class ReportResult(SimpleResult):
     def files(self) -> list[Path]:
         return [self.page]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"page": str(self.page)}
-
 
 def report(run: Names, *, out: str | Path | None = None, images: str | None = None) -> ReportResult:
     """Write one HTML page of runs: curves, what the model sees and predicts, results and recipes, in a single file.
@@ -34,7 +30,7 @@ def report(run: Names, *, out: str | Path | None = None, images: str | None = No
         out: the page to write (default: report.html in the run folder, or here).
         images: images to look at (default: those that the run was trained on).
     """
-    from flexpredict.reports import write_report
+    from flexpredict.reports.writing import write_report
 
     return ReportResult(write_report(as_list(run), None if out is None else Path(out), images))
 
@@ -44,9 +40,6 @@ class ServeResult(SimpleResult):
     """What was served, until it was interrupted."""
 
     folder: Path
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"folder": str(self.folder)}
 
 
 def serve(folder: str | Path = "runs", *, port: int = 8765, host: str = "127.0.0.1") -> ServeResult:

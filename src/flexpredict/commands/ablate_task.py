@@ -21,13 +21,13 @@ from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.costs import Costs, seconds_a_step
 from flexpredict.studies.ablations.measuring import Measuring, measure
-from flexpredict.studies.ablations.processes import INTERRUPTED, Baseline, Task, TaskRun, end_with_parent
+from flexpredict.studies.ablations.processes import INTERRUPTED, Baseline, Task, TaskRun, end_with
 from flexpredict.studies.ablations.runs import plan_of, steps_done
 from flexpredict.training.recipe_parser import make_recipe
 
 
-def run(path: Path) -> int:
-    end_with_parent()
+def run(path: Path, parent: int) -> int:
+    end_with(parent)
     task = Task.load(path)
     os.nice(task.nice)
     return carry_out(task)
@@ -78,6 +78,6 @@ def _untrained(baseline: Baseline, recipe: Recipe, source: ImageSource) -> Image
 
 if __name__ == "__main__":
     try:
-        sys.exit(run(Path(sys.argv[1])))
+        sys.exit(run(Path(sys.argv[1]), int(sys.argv[2])))
     except UserError as error:
         sys.exit(str(error))

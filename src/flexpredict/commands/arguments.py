@@ -8,7 +8,7 @@ from typing import Any, get_origin
 import yaml
 
 from flexpredict.errors import UserError
-from flexpredict.settings.declarations import REQUIRED, Setting, alternatives, in_words
+from flexpredict.settings.declarations import REQUIRED, Setting, in_words
 from flexpredict.settings.typed_values import unknown_name
 
 
@@ -71,14 +71,14 @@ def _named(name: str, settings: Mapping[str, Setting]) -> Setting:
 def _take_values(setting: Setting, left: list[str]) -> list[str]:
     """Remove from the words that are left those that are values of this setting."""
     values = list(takewhile(lambda word: word != "--" and not _is_option(word), left))
-    if _is_switch(setting):
+    if setting.is_switch:
         values = [word for word in values[:1] if word in ("true", "false")] or ["true"]
         if left[:1] != values:
             return values
     elif not values:
         raise UserError(f"--{setting.name} needs a value: {in_words(setting.kind)}.")
     elif not setting.is_list:
-        values = values[: 2 if _is_pair(setting) and values[0][:1] not in "[(" else 1]
+        values = values[: 2 if setting.is_pair and values[0][:1] not in "[(" else 1]
     del left[: len(values)]
     return values
 
@@ -87,14 +87,6 @@ def _value(setting: Setting, taken: list[str]) -> Any:
     if setting.kind is Any:
         return _loaded(taken[0])
     return taken if len(taken) > 1 else taken[0]
-
-
-def _is_switch(setting: Setting) -> bool:
-    return alternatives(setting.kind) == [bool]
-
-
-def _is_pair(setting: Setting) -> bool:
-    return all(get_origin(kind) is tuple for kind in alternatives(setting.kind))
 
 
 def _put(values: dict[str, Any], name: str, value: Any) -> None:

@@ -14,18 +14,22 @@ from flexpredict.settings.typed_values import typed_values
 class Command:
     """How a function of `flexpredict.api` is called from the shell."""
 
-    function: str  # its name
+    name: str  # one word or two; the function's has _ between them
     summary: str  # half a line for the list of commands
-    examples: tuple[str, ...]  # complete command lines, the most usual first
+    usual: tuple[str, ...]  # what follows the name in some complete command lines, the most usual first
     # Parameters with a default that may be given without their names; those without one always may.
-    unnamed: tuple[str, ...] = ()
+    unnamed: str = ""
     # Headings of the help page, and the parameters below each.
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
     folded: tuple[str, ...] = ()  # those headings that the help page names without their options, unless asked for
     interrupted: str = ""  # what is kept if a signal ends it, and how to go on
 
+    @property
+    def examples(self) -> list[str]:
+        return [f"flexpredict {self.name} {words}".rstrip() for words in self.usual]
+
     def load(self) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(import_module("flexpredict.api"), self.function)
+        function: Callable[..., Any] = getattr(import_module("flexpredict.api"), self.name.replace(" ", "_"))
         return function
 
     def settings(self) -> Mapping[str, Setting]:
@@ -33,9 +37,8 @@ class Command:
 
     def positional(self) -> list[str]:
         """Names of the parameters that may be given without their names, in the order of the function's."""
-        return [
-            name for name, setting in self.settings().items() if setting.default is REQUIRED or name in self.unnamed
-        ]
+        unnamed = self.unnamed.split()
+        return [name for name, one in self.settings().items() if one.default is REQUIRED or name in unnamed]
 
     def arguments(self, words: Sequence[str]) -> dict[str, Any]:
         """What the function is to be called with; what the words do not give is left to its defaults."""

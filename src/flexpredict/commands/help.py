@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_origin
+from typing import Any, NamedTuple
 
 from flexpredict.commands.command import Command
 from flexpredict.commands.flags import with_flags
@@ -63,11 +63,11 @@ def _about(topic: str, name: str, groups: list[_Group], settings: Mapping[str, S
 def _groups(command: Command) -> Iterator[_Group]:
     """Settings with their headings: those without one first, then the groups of the command, then nested ones."""
     settings = command.settings()
-    elsewhere = {*command.positional(), *(name for names in command.groups.values() for name in names)}
+    elsewhere = {*command.positional(), *" ".join(command.groups.values()).split()}
     options = {name: setting for name, setting in settings.items() if "." not in name and _has_words(setting)}
     yield _Group("options", "options", [one for name, one in options.items() if name not in elsewhere], False)
     for heading, names in command.groups.items():
-        members = [options[name] for name in names if name in options]
+        members = [options[name] for name in names.split() if name in options]
         yield _Group(heading, heading, members, heading in command.folded)
     for name, setting in settings.items():
         if setting.group is not None:
@@ -122,12 +122,11 @@ def _option(setting: Setting) -> tuple[str, str]:
 
 
 def _value_word(setting: Setting) -> str:
-    kinds = alternatives(setting.kind)
-    if kinds == [bool]:
+    if setting.is_switch:
         return "" if setting.default is False else "true|false"
-    word = "N" if {*kinds} <= {int, float} else _last_part(setting).upper()
-    if all(get_origin(kind) is tuple for kind in kinds):
+    if setting.is_pair:
         return "N N"
+    word = "N" if {*alternatives(setting.kind)} <= {int, float} else _last_part(setting).upper()
     return f"{word} ..." if setting.is_list else word
 
 

@@ -39,6 +39,11 @@ class Tokens:
     length: int  # predictions for each block
 
     @property
+    def seen(self) -> int:
+        """Patches in all contexts of an image."""
+        return self.contexts * self.context
+
+    @property
     def predicted(self) -> int:
         """Predictions for an image."""
         return self.contexts * self.targets * self.length
@@ -154,76 +159,62 @@ def passes_of(model: Method, tokens: Tokens) -> list[Pass]:
 
 
 def _ijepa(model: IJEPA, tokens: Tokens) -> list[Pass]:
-    encoder, prefix = model.context_encoder, _prefix(model.context_encoder)
-    everything = prefix + tokens.patches
+    encoder, everything = model.context_encoder, _prefix(model.context_encoder) + tokens.patches
+    read = tokens.predicted if model.reads_targets_only else everything
+    embedding = (_embedding(encoder, tokens.patches, FORWARD),)
     return [
-        Pass(
-            TARGET,
-            _blocks(encoder.vit.blocks),
-            sequences=1,
-            tokens=everything,
-            read=tokens.predicted if model.reads_targets_only else everything,
-            trained=False,
-            layers=(_embedding(encoder, tokens.patches, FORWARD),),
-        ),
-        Pass(
-            CONTEXT,
-            _blocks(encoder.vit.blocks),
-            sequences=tokens.contexts,
-            tokens=prefix + tokens.context,
-            read=prefix + tokens.context,
-            trained=True,
-            layers=(_embedding(encoder, tokens.contexts * tokens.context, WEIGHTS),),
-        ),
+        Pass(TARGET, _blocks(encoder.vit.blocks), 1, everything, read, False, embedding),
+        _context(encoder, tokens),
         _predictor(model, tokens, seen=tokens.context),
     ]
 
 
 def _mae(model: MAE, tokens: Tokens) -> list[Pass]:
-    encoder, seen = model.context_encoder, _prefix(model.context_encoder) + tokens.context
-    rows = tokens.contexts * tokens.context
-    layers = (_embedding(encoder, rows, WEIGHTS),)
-    return [
-        Pass(CONTEXT, _blocks(encoder.vit.blocks), tokens.contexts, seen, seen, True, layers),
-        _predictor(model, tokens, seen),
-    ]
+    context = _context(model.context_encoder, tokens)
+    return [context, _predictor(model, tokens, seen=context.tokens)]
+
+
+def _context(encoder: Encoder, tokens: Tokens) -> Pass:
+    """The encoder that sees the contexts alone."""
+    seen, layers = _prefix(encoder) + tokens.context, (_embedding(encoder, tokens.seen, WEIGHTS),)
+    return Pass(CONTEXT, _blocks(encoder.vit.blocks), tokens.contexts, seen, seen, True, layers)
 
 
 def _predictor(model: IJEPA | MAE, tokens: Tokens, seen: int) -> Pass:
     """seen: tokens that it gets of each context."""
     predictor, dim = model.predictor, model.predictor.projection.out_features
-    features = predictor.projection.in_features
     layers = [
-        Layer(features, dim, tokens.contexts * seen, TRAINED),
+        Layer(predictor.projection.in_features, dim, tokens.contexts * seen, TRAINED),
         Layer(dim, predictor.output.out_features, tokens.predicted, TRAINED),
+        *(
+            Layer(predictor.stochastic.noise_matrix.shape[1], dim, rows, WEIGHTS)
+            for rows in _noisy_rows(predictor, tokens)
+        ),
     ]
-    if predictor.stochastic.noise_std:
-        noisy = {"masked": tokens.predicted, "context": tokens.contexts * tokens.context}
-        width = predictor.stochastic.noise_matrix.shape[1]
-        rows = (rows for name, rows in noisy.items() if predictor.noise_on in (name, "both"))
-        layers += [Layer(width, dim, count, WEIGHTS) for count in rows]
     blocks = _blocks(predictor.blocks)
     sequences = tokens.contexts * tokens.targets
     return Pass(PREDICTOR, blocks, sequences, seen + tokens.length, tokens.length, True, tuple(layers))
 
 
 def _data2vec(model: Data2Vec, tokens: Tokens) -> list[Pass]:
-    encoder, prefix = model.context_encoder, _prefix(model.context_encoder)
-    blocks, everything = _blocks(encoder.vit.blocks), prefix + tokens.patches
-    seen, masked = tokens.contexts * tokens.context, tokens.predicted
-    layers = [_embedding(encoder, seen, WEIGHTS), Layer(encoder.dim, encoder.dim, masked, TRAINED)]
-    if model.predictor.stochastic.noise_std:
-        noisy = {"masked": masked, "context": seen}
-        layers += [
-            _embedding(encoder, rows, WEIGHTS)
-            for name, rows in noisy.items()
-            if model.predictor.noise_on in (name, "both")
-        ]
+    encoder = model.context_encoder
+    blocks, everything = _blocks(encoder.vit.blocks), _prefix(encoder) + tokens.patches
+    layers = (
+        _embedding(encoder, tokens.seen, WEIGHTS),
+        Layer(encoder.dim, encoder.dim, tokens.predicted, TRAINED),
+        *(_embedding(encoder, rows, WEIGHTS) for rows in _noisy_rows(model.predictor, tokens)),
+    )
     embedding = (_embedding(encoder, tokens.patches, FORWARD),)
     return [
         Pass(TARGET, blocks, 1, everything, everything, False, embedding),
-        Pass(CONTEXT, blocks, tokens.contexts, everything, tokens.length, True, tuple(layers)),
+        Pass(CONTEXT, blocks, tokens.contexts, everything, tokens.length, True, layers),
     ]
+
+
+def _noisy_rows(masked_tokens: Any, tokens: Tokens) -> list[int]:
+    """How many tokens of an image get noise: those that are masked, those of the contexts."""
+    rows = {"masked": tokens.predicted, "context": tokens.seen} if masked_tokens.stochastic.noise_std else {}
+    return [count for name, count in rows.items() if masked_tokens.noise_on in (name, "both")]
 
 
 def _embedding(encoder: Encoder, rows: int, times: int) -> Layer:

@@ -29,17 +29,6 @@ Box: TypeAlias = tuple[int, int, int, int]  # left, top, right, bottom
 _Turn: TypeAlias = tuple[bool, bool, bool]  # transpose, then mirror left-right, then top-bottom
 
 _PIXELS_AT_ONCE = 2**22  # that are converted
-# What turns the stored image upright, by EXIF orientation.
-_UPRIGHT: dict[int, _Turn] = {
-    1: (False, False, False),
-    2: (False, True, False),
-    3: (False, True, True),
-    4: (False, False, True),
-    5: (True, False, False),
-    6: (True, True, False),
-    7: (True, True, True),
-    8: (True, False, True),
-}
 
 
 @dataclass(frozen=True)
@@ -197,7 +186,9 @@ def _in_stored_image(box: Box, height: int, width: int, turn: _Turn) -> Box:
 
 
 def _turn(image: Image.Image) -> _Turn:
-    return _UPRIGHT.get(_orientation(image), _UPRIGHT[1])
+    """What turns the stored image upright, by its EXIF orientation."""
+    orientation = _orientation(image)
+    return orientation in (5, 6, 7, 8), orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
 
 
 def _orientation(image: Image.Image) -> Any:

@@ -13,10 +13,9 @@ def label_subset(labels: Tensor, fraction: float, seed: int) -> Tensor:
     labels: N, each of 0..max present. The subset has max(classes, round(fraction * N)) images, and with the same seed
     a smaller fraction is always contained in a larger one.
 
-    The images of a class are put in a random order, and the j-th of n is due when the fraction reaches
-    (j + 1/2) / n (counting from 0): the subset is what is due first. This is Sainte-Laguë's rule; of all class counts
-    a_k with that total it minimizes Σ (a_k - fraction n_k)² / n_k. Rounding by largest remainders differs from it by
-    an image here and there, but can *take away* an image from a class when the subset grows, which breaks nesting.
+    The j-th of n images of a class, in random order, is due when the fraction reaches (j + 1/2) / n, counting from 0;
+    the subset is what is due first. This is Sainte-Laguë's rule, which minimizes Σ (a_k - fraction n_k)² / n_k over
+    all class counts a_k with that total. Rounding by largest remainders would break nesting.
     """
     if not 0 < fraction <= 1:
         raise UserError(f"fraction={fraction} must be more than 0 and at most 1 (0.01 is 1 %).")

@@ -22,6 +22,7 @@ Result = TypeVar("Result")
 _PID = slice(0, 8)
 _LONGEST_NAME = 1024
 _SECONDS_TO_SAVE = 60
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 _name_in_shared_memory: NDArray[np.uint8] | None = None
 
@@ -32,27 +33,28 @@ class WorkerResults(Iterator[Result], Generic[Result]):
     def __init__(
         self, dataset: "Dataset[Result | UserError]", work: Iterable[Any] | None, workers: int, remedy: str = ""
     ) -> None:
-        """
-        Args:
-            dataset: computes a result from a piece of work; or an IterableDataset, which needs no work.
-            work: the pieces, which are taken from here as workers become free.
-            workers: number of processes.
-            remedy: what to do after a worker has died, for the message.
+        """The dataset computes a result from each piece of work; an IterableDataset needs none.
+
+        remedy: what to do after a worker has died, for the message.
         """
         self._lines = torch.zeros(workers, _PID.stop + _LONGEST_NAME, dtype=torch.uint8).share_memory_()
         self._remedy = remedy
-        self._loader = iter(
-            DataLoader(
-                dataset,
-                batch_size=None,
-                sampler=work,
-                num_workers=workers,
-                pin_memory=torch.cuda.is_available(),
-                worker_init_fn=partial(_begin_worker, self._lines),
-                # Seeds the workers, which need no seed; without it, the global generator would be used.
-                generator=torch.Generator(),
-            )
+        loader = DataLoader(
+            dataset,
+            batch_size=None,
+            sampler=work,
+            num_workers=workers,
+            pin_memory=torch.cuda.is_available(),
+            worker_init_fn=partial(_begin_worker, self._lines),
+            # Seeds the workers, which need no seed; without it, the global generator would be used.
+            generator=torch.Generator(),
         )
+        # Until a worker has handlers of its own, a signal would run those of the main process, and end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            self._loader = iter(loader)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def __next__(self) -> Result:
         with self.deaths_explained():
@@ -118,6 +120,7 @@ def _begin_worker(lines: Tensor, worker: int) -> None:
     # A cluster sends SIGTERM to every process, but the main one needs batches until it has saved. Python also ends
     # child processes by SIGTERM, and then waits for them. So it is obeyed, but later.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_SECONDS_TO_SAVE))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     global _name_in_shared_memory  # noqa: PLW0603 (a process is one worker)
     line = lines[worker].numpy()
     line[_PID] = np.frombuffer(os.getpid().to_bytes(8, "little"), np.uint8)

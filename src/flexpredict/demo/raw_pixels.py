@@ -1,4 +1,4 @@
-"""Images themselves, shrunk, as if they were features: what there is to be had without any encoder."""
+"""Shrunken images as features: a baseline without any encoder."""
 
 import torch.nn.functional as F
 from torch import Tensor

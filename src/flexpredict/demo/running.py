@@ -1,6 +1,8 @@
 """The demo from beginning to end: a study of two arms beside an encoder that is not trained and raw pixels."""
 
+import hashlib
 import json
+import platform
 import shlex
 import sys
 import time
@@ -12,14 +14,16 @@ from typing import Any
 
 from rich.console import Console
 
+from flexpredict import __version__
 from flexpredict.cores import cores
-from flexpredict.demo.folder import demo_settings, open_folder
-from flexpredict.demo.recipe import ARMS, PROTOCOL, SEEDS, STEPS, Protocol, recipe_values
+from flexpredict.demo.recipe import ARMS, PROTOCOL, RECIPE, SEEDS, STEPS, Protocol, recipe_values
 from flexpredict.demo.table import PIXELS, ROWS, UNTRAINED, Comparison, print_comparison
-from flexpredict.errors import UserError
-from flexpredict.files import write_text_atomically
+from flexpredict.errors import UserError, some_of
+from flexpredict.files import write_json_atomically
 from flexpredict.interruption import interrupt_on_sigterm
 from flexpredict.progress import duration
+from flexpredict.runs.run_folder import versions
+from flexpredict.same_settings import changed_settings, read_settings
 from flexpredict.studies.ablations.ablating import carry_out_runs
 from flexpredict.studies.ablations.measuring import Measuring, undrawn_scenes
 from flexpredict.studies.ablations.processes import Baseline
@@ -27,6 +31,8 @@ from flexpredict.studies.ablations.runs import StudyRun, TestImages, plan_of, ta
 from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.signals import Stop
 
+_SETTINGS = "demo.json"
+_LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy")
 _BASELINES: dict[str, Baseline] = {UNTRAINED: "untrained", PIXELS: "raw pixels"}
 
 
@@ -77,7 +83,7 @@ def run_demo(
             **comparison.describe(),
             **settings,
         }
-        write_text_atomically(results, json.dumps(saved, indent=2) + "\n")
+        write_json_atomically(results, saved)
     else:
         console.print(f"All was done before, on {saved['date']}; --overwrite starts over.", highlight=False)
     print_comparison(console, comparison)
@@ -131,3 +137,56 @@ def _saved(results: Path, seeds: Sequence[int]) -> dict[str, Any] | None:
     """What results.json holds, if it is of these seeds."""
     saved: dict[str, Any] = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     return saved if saved.get("seeds") == list(seeds) else None
+
+
+def demo_settings(steps: int, protocol: Protocol) -> dict[str, Any]:
+    """All that the numbers of a seed depend on, as plain values."""
+    settings = {"steps": steps, "recipe": RECIPE, "arms": ARMS, "protocol": protocol.describe()}
+    plain: dict[str, Any] = json.loads(json.dumps({**settings, "software": _software()}))
+    return plain
+
+
+def open_folder(out: Path, settings: dict[str, Any], overwrite: bool, console: Console) -> None:
+    """Make `out` the folder of a demo with these settings. Nothing is deleted."""
+    record = out / _SETTINGS
+    if out.exists() and (out.is_file() or any(out.iterdir())):
+        if not record.is_file():
+            raise UserError(
+                f"out={out} holds something that is no demo, which is left alone. Name a folder that is empty or "
+                "does not exist."
+            )
+        reason = "as asked" if overwrite else _reason_to_start_over(record, settings)
+        if not reason:
+            return
+        kept = _move_aside(out)
+        console.print(f"Starting over, {reason}. The earlier demo is kept in {kept}.", highlight=False, markup=False)
+    write_json_atomically(record, settings)
+
+
+def _reason_to_start_over(record: Path, settings: dict[str, Any]) -> str:
+    """Nothing if the demo was begun with the same settings."""
+    recorded = read_settings(record, "Start over with overwrite=True.")
+    if recorded == settings:
+        return ""
+    changes = changed_settings(recorded, settings) or ["settings that no longer exist"]
+    return f"because the demo in {record.parent} was begun with {some_of(changes)}"
+
+
+def _move_aside(folder: Path) -> Path:
+    folder = folder.resolve()
+    number = 1
+    while (kept := folder.with_name(f"{folder.name}.{number}")).exists():
+        number += 1
+    try:
+        return folder.rename(kept)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be renamed to {kept}: {error.strerror}. Name another `out`.") from error
+
+
+def _software() -> dict[str, str]:
+    """Versions, and a digest of this package's code, which may change while its version stays."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    software = {"flexpredict": __version__, "code": digest.hexdigest(), "python": platform.python_version()}
+    return {**software, **versions(_LIBRARIES)}

@@ -22,6 +22,7 @@ MEASURES = {
     "lost, 1/2 patch": "lost, 1/2 patch shift",
     "lost, 1 patch": "lost, 1 patch shift",
 }
+_ACCURACIES = tuple(MEASURES)[:5]
 _EXPLANATION = (
     "In percent. Linear probes on frozen features, except for k-NN, on test scenes. Location share: how much of the "
     "variance of patch features only tells where the patch is. Lost: points of class accuracy that the "
@@ -47,6 +48,11 @@ class Comparison:
         pairs = zip(self.measured[STOP], self.measured[SINCOS], strict=True)
         return Estimate.of([stop[measure] - sincos[measure] for stop, sincos in pairs])
 
+    def _pixels_are_best(self, measure: str) -> bool:
+        """Whether raw pixels have the best accuracy; location share and losses are no accuracies."""
+        others = (self.mean(row, measure) for row in ROWS if row != PIXELS)
+        return measure in _ACCURACIES and self.mean(PIXELS, measure) > max(others)
+
     def describe(self) -> dict[str, Any]:
         """As plain values."""
         differences = {measure: self.difference(measure) for measure in MEASURES}
@@ -71,6 +77,9 @@ class Comparison:
             f"{accuracy[SINCOS]} with sin-cos positions and {accuracy[STOP]} with StoP; raw pixels give "
             f"{accuracy[PIXELS]}."
         )
+        ahead = [title for measure, title in MEASURES.items() if self._pixels_are_best(measure)]
+        if ahead:
+            learned += f" Raw pixels are better than every encoder here in: {'; '.join(ahead)}."
         located = (
             f"Of what patch features tell, {self.mean(STOP, _SHARE):.0f} % is only the place with StoP and "
             f"{self.mean(SINCOS, _SHARE):.0f} % with sin-cos"

@@ -83,7 +83,7 @@ def open_hugging_face(name: EncoderName) -> HuggingFaceEncoder:
         from transformers import AutoImageProcessor, AutoModel
         from transformers.utils import logging
     except ImportError as error:
-        raise UserError(f"{name.text} needs the transformers library: pip install transformers.") from error
+        raise UserError(f"{name.text} needs the transformers library: pip install 'flexpredict[hf]'.") from error
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     in_folder = name.kind == "hf folder"

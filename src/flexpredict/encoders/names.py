@@ -9,7 +9,8 @@ from flexpredict.encoders.arguments import parse_grid
 from flexpredict.encoders.checkpoints.config_file import is_plain, is_timm
 from flexpredict.errors import UserError, did_you_mean, printable
 from flexpredict.named_options import split_options, whole_number
-from flexpredict.runs.encoder_file import is_encoder_file, is_run
+from flexpredict.runs.encoder_file import is_encoder_file
+from flexpredict.runs.run_folder import is_run
 
 Kind = Literal["run", "encoder file", "checkpoint", "timm", "timm folder", "hf", "hf folder"]
 

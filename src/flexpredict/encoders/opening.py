@@ -42,6 +42,7 @@ def open_encoder(asked: EncoderChoice) -> ImageEncoder:
     return encoder.eval().requires_grad_(False)
 
 
+load = open_encoder  # its name in Python, flexpredict.load
 _USUAL = EncoderOptions()
 
 

@@ -1,5 +1,7 @@
 """Index masks: each pixel holds the number of its object or class. Read and written as PNG, and drawn over images."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,22 +23,14 @@ PALETTE: NDArray[np.uint8] = (((_NUMBERS >> (3 * _BITS + _CHANNELS) & 1) << 7 - 
 
 
 def read_mask(path: Path) -> Mask:
-    try:
-        with Image.open(path) as image:
-            _check_mode(image, path)
-            return np.array(image, np.uint8)
-    except (OSError, SyntaxError) as error:  # PIL reports some broken PNGs as syntax errors
-        raise _unreadable(path, error) from error
+    with _opened(path) as image:
+        return np.array(image, np.uint8)
 
 
 def read_mask_size(path: Path) -> tuple[int, int]:
     """Height and width, from the header of an index mask."""
-    try:
-        with Image.open(path) as image:
-            _check_mode(image, path)
-            return image.height, image.width
-    except (OSError, SyntaxError) as error:
-        raise _unreadable(path, error) from error
+    with _opened(path) as image:
+        return image.height, image.width
 
 
 def write_mask(mask: Mask, path: Path) -> None:
@@ -60,14 +54,16 @@ def overlaid(frame: NDArray[np.uint8], mask: Mask) -> NDArray[np.uint8]:
     return picture
 
 
-def _check_mode(image: Image.Image, path: Path) -> None:
-    if image.mode not in _MODES:
-        raise UserError(
-            f"{path} is an image of mode {image.mode}, not an index mask, whose pixels are numbers of objects (a PNG "
-            "with a palette, or 8-bit grayscale). Use the masks as they were published, not converted."
-        )
-
-
-def _unreadable(path: Path, error: Exception) -> UserError:
-    reason = "it is missing" if isinstance(error, FileNotFoundError) else in_a_line(error)
-    return UserError(f"The mask {path} cannot be read: {reason}. Copy or make it again.")
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    try:
+        with Image.open(path) as image:
+            if image.mode not in _MODES:
+                raise UserError(
+                    f"{path} is an image of mode {image.mode}, not an index mask, whose pixels are numbers (a PNG "
+                    "with a palette, or 8-bit grayscale). Use the masks as they were published, not converted."
+                )
+            yield image
+    except (OSError, SyntaxError) as error:  # PIL reports some broken PNGs as syntax errors
+        reason = "it is missing" if isinstance(error, FileNotFoundError) else in_a_line(error)
+        raise UserError(f"The mask {path} cannot be read: {reason}. Copy or make it again.") from error

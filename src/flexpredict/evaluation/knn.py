@@ -1,4 +1,4 @@
-"""k nearest neighbors by cosine similarity: the worth of features without any training on them."""
+"""Classification by the k nearest neighbors in cosine similarity, without any training."""
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +18,10 @@ def knn_accuracy(
     *,
     k: int = 20,
     temperature: float | None = 0.07,
-    chunk: int | None = None,
 ) -> float:
     """The share of test images, between 0 and 1, that `knn_predict` classifies correctly."""
     check_split(train_features, train_labels, test_features, test_labels)
-    predictions = knn_predict(train_features, train_labels, test_features, k=k, temperature=temperature, chunk=chunk)
+    predictions = knn_predict(train_features, train_labels, test_features, k=k, temperature=temperature)
     return (predictions == test_labels.to(predictions.device)).double().mean().item()
 
 
@@ -33,13 +32,11 @@ def knn_predict(
     *,
     k: int = 20,
     temperature: float | None = 0.07,
-    chunk: int | None = None,
 ) -> Tensor:
     """The label (M) that the k nearest of train (N D, N) vote for at each test image (M D).
 
     A vote weighs exp(similarity / temperature), as in DINO's protocol; with temperature None all weigh the same. If
-    classes have equally many votes, the smallest label wins. `chunk` test images are compared at once, by default as
-    many as need 256 MB.
+    classes have equally many votes, the smallest label wins.
     """
     check_features(train_features, train_labels, "training")
     check_finite(test_features, "test")
@@ -47,11 +44,9 @@ def knn_predict(
         raise UserError(f"k={k} must be between 1 and the number of training images, {len(train_features)}.")
     if temperature is not None and not temperature > 0:
         raise UserError(f"temperature={temperature} must be positive, or None for a plain majority vote.")
-    if chunk is not None and chunk < 1:
-        raise UserError(f"chunk={chunk} is too small. At least 1 test image must be compared at once.")
     values, labels = torch.unique(train_labels.to(train_features.device), return_inverse=True)
     voters = Neighbors(train_features, labels, len(values), k, temperature)
-    winners: Tensor = values[voters.votes(test_features, chunk).argmax(dim=1)]
+    winners: Tensor = values[voters.votes(test_features).argmax(dim=1)]
     return winners
 
 
@@ -63,9 +58,9 @@ class Neighbors:
         self._features = F.normalize(features.to(precision), dim=1)
         self._labels, self._classes, self._k, self._temperature = labels, classes, k, temperature
 
-    def votes(self, features: Tensor, chunk: int | None = None) -> Tensor:
+    def votes(self, features: Tensor) -> Tensor:
         """The share of the votes that each class gets: M D -> M classes."""
-        rows = chunk or max(1, _SIMILARITIES_AT_ONCE // len(self._features))
+        rows = max(1, _SIMILARITIES_AT_ONCE // len(self._features))
         return torch.cat([self._vote(some) for some in torch.split(features.to(self._features), rows)])
 
     def _vote(self, features: Tensor) -> Tensor:

@@ -39,14 +39,9 @@ class LinearProbeResult:
 
     def summary(self) -> dict[str, Any]:
         """Everything but the predictions, ready for JSON."""
-        return {
-            "accuracy": self.accuracy,
-            "l2": self.l2,
-            "n_train": self.n_train,
-            "n_test": self.n_test,
-            "classes": self.classes,
-            "candidates": [{"l2": l2, "accuracy": accuracy} for l2, accuracy in self.candidates.items()],
-        }
+        candidates = [{"l2": l2, "accuracy": accuracy} for l2, accuracy in self.candidates.items()]
+        values = {name: getattr(self, name) for name in ("accuracy", "l2", "n_train", "n_test", "classes")}
+        return {**values, "candidates": candidates}
 
 
 @dataclass(frozen=True)

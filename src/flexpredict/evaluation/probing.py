@@ -51,7 +51,12 @@ def run_probe(
     numbers: dict[str, float] = {}
     details: dict[str, Any] = {}
     for name, chosen in subsets.items():
-        fits = [_fit(known, asked, rows, probing) for rows in chosen]
+        fits = [
+            linear_probe(
+                known.vectors[rows], known.labels[rows], asked.vectors, asked.labels, l2=probing.l2, seed=probing.seed
+            ).summary()
+            for rows in chosen
+        ]
         mean, half = mean_and_interval([100 * fit["accuracy"] for fit in fits])
         numbers[name] = mean
         details[name] = {"mean": mean, "interval_95": half, "subsets": fits}
@@ -99,14 +104,14 @@ def run_probes(space: Workspace, tasks: Sequence[ProbeTask], asked: ProbeOptions
         asked = replace(asked, labels=[1.0])
     for task in tasks:
         check_probe(task.train, task.test, asked)
-    results = Results([])
+    results = Results()
     for task in tasks:
         result = run_probe(
             space.encoder, task.train, task.test, asked, asked, fabric=space.fabric, console=space.console
         )
         result.task, result.data, result.title = task.task, task.data, title
         asked.save(result, space.fabric, alone=len(tasks) == 1)
-        results.results.append(result)
+        results.append(result)
     return results
 
 
@@ -197,13 +202,6 @@ def _subsets(known: _LabeledFeatures, share: float, probing: Probing) -> list[Te
 
 def _seeds(probing: Probing) -> range:
     return range(probing.seed, probing.seed + probing.subsets)
-
-
-def _fit(known: _LabeledFeatures, asked: _LabeledFeatures, rows: Tensor, probing: Probing) -> dict[str, Any]:
-    fitted = linear_probe(
-        known.vectors[rows], known.labels[rows], asked.vectors, asked.labels, l2=probing.l2, seed=probing.seed
-    )
-    return fitted.summary()
 
 
 def _unusual(probing: Probing) -> str:

@@ -2,24 +2,23 @@
 
 import csv
 import hashlib
-import io
 import json
 import math
 import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from flexpredict.errors import UserError
-from flexpredict.files import write_text_atomically
+from flexpredict.files import write_csv_atomically, write_json_atomically
+from flexpredict.runs.run_folder import versions
 from flexpredict.settings.ranges import Checked
 from flexpredict.showing import numbers_table
 
@@ -41,7 +40,7 @@ _NORMAL = 1.960
 
 @dataclass
 class Result:
-    """One encoder on one task. What its protocol says of unfinished encoders and shared images becomes a warning."""
+    """One encoder on one task. An unfinished encoder, shared images and unreadable images give warnings."""
 
     task: str  # "probe", "davis", "clevr count" ...
     encoder: str  # what it is, in words
@@ -78,7 +77,7 @@ class Result:
         return ", ".join((f"{self.title}: {self.encoder}", *unusual_settings(self.protocol)))
 
     def column(self) -> str:
-        """Where its numbers stand in a table of encoders: below those of the same protocol only."""
+        """The heading of its columns in a table of encoders: results of other protocols have another."""
         words = [self.task, self.data, *unusual_settings(self.protocol)]
         train = (self.protocol.get("train") or {}).get("data")
         return ", ".join(words if train in (None, self.data) else [*words, f"trained on {train}"])
@@ -101,41 +100,29 @@ class Result:
         return {name: getattr(self, name) for name in names}
 
 
-@dataclass
-class Results:
+class Results(list[Result]):
     """One encoder on several tasks."""
-
-    results: list[Result]
-
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self.results)
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __getitem__(self, index: int) -> Result:
-        return self.results[index]
 
     @property
     def files(self) -> list[Path]:
-        return list(dict.fromkeys(path for result in self.results for path in result.files))
+        return list(dict.fromkeys(path for result in self for path in result.files))
 
     @property
     def warnings(self) -> list[str]:
-        return list(dict.fromkeys(warning for result in self.results for warning in result.warnings))
+        return list(dict.fromkeys(warning for result in self for warning in result.warnings))
 
     def table(self) -> Table:
         """One line for each task or, where the task is the same, for each data set."""
-        if len(self.results) == 1:
-            return self.results[0].table()
-        differing = "task" if len({result.task for result in self.results}) == len(self.results) else "data"
-        return numbers_table({getattr(result, differing): result.shown_numbers() for result in self.results})
+        if len(self) == 1:
+            return self[0].table()
+        differing = "task" if len({result.task for result in self}) == len(self) else "data"
+        return numbers_table({getattr(result, differing): result.shown_numbers() for result in self})
 
     def tables(self) -> list[tuple[str, Table]]:
-        return [(self.results[0].full_title(), self.table())]
+        return [(self[0].full_title(), self.table())]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"results": [result.to_dict() for result in self.results]}
+        return {"results": [result.to_dict() for result in self]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,37 +183,26 @@ def encoder_facts(encoder: "ImageEncoder") -> dict[str, Any]:
 
 def write_result(result: Result, path: Path) -> None:
     """As JSON, with date, versions and command."""
-    installed = {distribution.name.lower() for distribution in metadata.distributions()}
-    versions = {name: metadata.version(name) for name in _LIBRARIES if name in installed}
-    written = {
-        **result.to_dict(),
-        "date": _now(),
-        "command": shlex.join(sys.argv),
-        "versions": {"python": platform.python_version()} | versions,
-    }
-    _write(path, json.dumps(written, indent=2, default=str) + "\n")
+    made = {"date": _now(), "command": shlex.join(sys.argv)}
+    software = {"python": platform.python_version(), **versions(_LIBRARIES)}
+    write_json_atomically(path, {**result.to_dict(), **made, "versions": software})
 
 
 def append_to_table(result: Result, table: Path) -> None:
     """Add the numbers of a result to a CSV with one row for each encoder and one column for each number.
 
     The row is found by the name of the encoder and the fingerprint of its weights. A number that is there already is
-    replaced; one of another protocol has a column of its own.
+    replaced; other protocols have other columns.
     """
     rows = read_table(table)
     fingerprint = str(result.protocol.get("fingerprint", ""))
     same = [row for row in rows if (row["encoder"], row["fingerprint"]) == (result.encoder, fingerprint)]
     if not same:
-        rows.append({"encoder": result.encoder, "fingerprint": fingerprint})
+        rows.append(dict.fromkeys(_FIRST_COLUMNS, "") | {"encoder": result.encoder, "fingerprint": fingerprint})
     row = same[0] if same else rows[-1]
     row["date"] = _now()
     row |= {f"{result.column()}: {name}": f"{value:.2f}" for name, value in result.numbers.items()}
-    columns = list(dict.fromkeys([*_FIRST_COLUMNS, *(column for entry in rows for column in entry)]))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    _write(table, text.getvalue())
+    write_csv_atomically(table, rows)
 
 
 def read_table(table: Path) -> list[dict[str, str]]:
@@ -262,7 +238,7 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def _place(result: Result, out: Path, alone: bool) -> Path:
-    """A file of its own for each protocol, so that no result replaces one of another."""
+    """One file for each protocol, so that no result replaces another."""
     if out.suffix == ".json" and alone:
         if _may_be_replaced(out, result):
             return out
@@ -284,14 +260,6 @@ def _may_be_replaced(path: Path, result: Result) -> bool:
         return True
     except (OSError, ValueError, TypeError, KeyError):
         return False
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(path, text)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}. Choose another place.") from error
 
 
 def _now() -> str:

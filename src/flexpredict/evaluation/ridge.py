@@ -1,4 +1,4 @@
-"""Reads numbers off the features of a patch, such as its row or its depth: ridge regression, from sums alone.
+"""Ridge regression from the features of a patch to numbers such as its row or its depth, computed from sums.
 
 On features standardized by the images it is fitted on, the weights minimize
 
@@ -9,14 +9,16 @@ of patches is fitted in constant memory; and the error of given weights on other
 those, so that the penalty is chosen without a second pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flexpredict.model.location_share import in_double
 
+HELD_OUT = 5  # one training image in so many chooses the penalty
 PENALTIES = tuple(10.0**-exponent for exponent in range(9))  # the strongest first
 _CONSTANT = 1e-9  # a deviation below this share of the mean is rounding
 
@@ -91,6 +93,25 @@ def ridges(moments: Moments, targets: int, penalties: Sequence[float]) -> list[R
         weight = scale[:, None] * (vectors @ (along / (eigenvalues.clamp_min(0) + penalty)[:, None]))
         readouts.append(Readout(weight, mean[-targets:] - mean[:-targets] @ weight, penalty))
     return readouts
+
+
+def fit_readout(
+    rows: Iterable[tuple[int, Tensor, Tensor, Tensor | None]],
+) -> tuple[Readout, Moments, list[dict[str, Any]]]:
+    """The read-out, the moments of all rows, and the error of each penalty on held-out images, in one pass.
+
+    rows: for each image its number, features N D, targets N T, and weights N as `Moments.add` takes them.
+    """
+    parts: tuple[Moments, ...] = ()
+    for image, features, targets, weights in rows:
+        if not parts:
+            offset = torch.cat([in_double(some.mean(dim=0)).to(features.device) for some in (features, targets)])
+            parts = Moments(offset), Moments(offset)
+        parts[image % HELD_OUT == HELD_OUT - 1].add(features, targets, weights)
+    fitted, held_out = parts
+    readout, errors = best_readout(fitted, held_out, targets.shape[1])
+    candidates = [{"penalty": penalty, "mean_squared_error": error} for penalty, error in errors.items()]
+    return readout, fitted + held_out, candidates
 
 
 def best_readout(fitted: Moments, held_out: Moments, targets: int) -> tuple[Readout, dict[float, float]]:

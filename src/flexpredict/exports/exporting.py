@@ -4,17 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flexpredict.encoders.checkpoints.config_file import is_plain
+from flexpredict.encoders.checkpoints.reading import read_checkpoint
+from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
 from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.encoders.loaded_weights import LoadedWeights
+from flexpredict.encoders.timm_encoder import TimmEncoder, weights_of_timm
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.exports import ExportSettings, hugging_face, official, programs, timm_folder
-from flexpredict.exports.card_results import Measured, collect_results
-from flexpredict.exports.format import Format
-from flexpredict.exports.model_card import model_card
-from flexpredict.exports.plain import plain as plain_encoder
+from flexpredict.exports.format import Format, outputs_of
+from flexpredict.exports.model_card import Measured, collect_results, model_card
 from flexpredict.exports.pushing import check_push, push
 from flexpredict.exports.verification import Difference, verify
-from flexpredict.files import write_atomically, write_folder_atomically, write_text_atomically
+from flexpredict.files import explained, write_atomically, write_folder_atomically, write_text_atomically
+from flexpredict.model.timm_parts import VisionTransformer, timm
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.extraction import one_image_size
 from flexpredict.showing import SimpleResult
@@ -83,7 +87,7 @@ class ExportResult(SimpleResult):
 def write_export(encoder: ImageEncoder, asked: ExportSettings) -> ExportResult:
     """Write the encoder and its card, have the library read it back, and upload it if that is asked for."""
     out, kind, size = Path(asked.out), FORMATS[asked.format], one_image_size(asked.image_size)
-    plain = plain_encoder(encoder)
+    plain = _plain(encoder)
     run = _run_of(plain.name)
     fingerprint = encoder.fingerprint()  # of the encoder before it is resized: this is what evaluations record
     measured = collect_results(plain.name, fingerprint, None if asked.results is None else Path(asked.results))
@@ -110,16 +114,44 @@ def write_export(encoder: ImageEncoder, asked: ExportSettings) -> ExportResult:
             (temporary / CARD).write_text(text, encoding="utf-8")
 
     card = _card(kind, out)
-    try:
+    with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         (write_folder_atomically if kind.is_folder else write_atomically)(out, write)
         ((difference, notes, text),) = written
         if not kind.is_folder:
             write_text_atomically(card, text)
-    except OSError as error:
-        raise UserError(f"out={out} cannot be written: {error.strerror or error}. Choose another place.") from error
     pushed = None if asked.push is None else push(asked.push, out, card, private=asked.private)
     return ExportResult(out, card, difference, notes, kind.load(plain, str(out)), measured, pushed)
+
+
+def _plain(encoder: ImageEncoder) -> ViTEncoder:
+    """The same encoder with its weights part by part; refused unless it gives the same features."""
+    if isinstance(encoder, ViTEncoder):
+        return encoder
+    loaded = None
+    if isinstance(encoder, TimmEncoder) and type(encoder.model) in (VisionTransformer, timm.models.beit.Beit):
+        loaded = weights_of_timm(encoder.model, encoder.what, encoder.image_size)
+    elif isinstance(encoder, HuggingFaceEncoder):
+        loaded = _of_hugging_face(encoder)
+    if loaded is None:
+        raise UserError(
+            f"{encoder.what} is not a plain vision transformer whose weights are known here part by part, so it "
+            "cannot be exported. Take it from the library that it came from."
+        )
+    made = ViTEncoder.of(loaded, encoder.name, what=encoder.what, pooling=encoder.pooling)
+    verify(made, lambda images: outputs_of(encoder, images), "a plain vision transformer")
+    return made
+
+
+def _of_hugging_face(encoder: HuggingFaceEncoder) -> LoadedWeights | None:
+    """From the files that transformers read it from."""
+    from transformers.utils import cached_file
+
+    try:
+        folder = Path(cached_file(encoder.model.name_or_path, "config.json")).parent
+    except OSError:  # it was not read from files
+        return None
+    return read_checkpoint(folder) if is_plain(folder) else None
 
 
 def _compare(encoder: ViTEncoder, kind: Format, path: Path, format: str) -> Difference:

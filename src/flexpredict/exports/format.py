@@ -1,6 +1,7 @@
 """What every format of an exported encoder provides, and facts about encoders that several formats need."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from flexpredict.errors import UserError
 from flexpredict.runs.run_folder import RunFolder
 
 _BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
+_LAYERS = ("patch_embed.proj", "norm", *(f"blocks.{layer}" for layer in _BLOCK))  # of I-JEPA's architecture
 
 
 class Outputs(NamedTuple):
@@ -121,9 +123,8 @@ def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[st
 
     kind: the architecture of the format, in words; optional: names, those within a block without its number.
     """
-    needed = {"pos_embed", *_pair("patch_embed.proj"), *_pair("norm")}
-    needed |= {f"blocks.{name}" for layer in _BLOCK for name in _pair(layer)}
-    found = {_without_number(name) for name in encoder.encoder.vit.state_dict()}
+    needed = {"pos_embed", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias"))}
+    found = {re.sub(r"^blocks\.\d+", "blocks", name) for name in encoder.encoder.vit.state_dict()}
     unknown, missing = sorted(found - needed - set(optional)), sorted(needed - found - set(optional))
     if unknown or missing:
         words = [f"has no place for {', '.join(unknown)}"] if unknown else []
@@ -145,12 +146,3 @@ def refuse_rectangles(encoder: ViTEncoder, kind: str, formats: str) -> None:
             f"{encoder.what} would be {kind}, which resizes the positions of images that are not square ({height}x"
             f"{width}) as if they were. Give a square image_size, or use format={formats}."
         )
-
-
-def _pair(layer: str) -> tuple[str, str]:
-    return f"{layer}.weight", f"{layer}.bias"
-
-
-def _without_number(name: str) -> str:
-    head, _, rest = name.partition(".")
-    return f"{head}.{rest.partition('.')[2]}" if head == "blocks" else name

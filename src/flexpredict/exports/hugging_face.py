@@ -39,7 +39,7 @@ def _check(encoder: ViTEncoder) -> None:
     try:
         import transformers  # noqa: F401
     except ImportError as error:
-        raise UserError("format=hf needs the transformers library: pip install transformers.") from error
+        raise UserError("format=hf needs the transformers library: pip install 'flexpredict[hf]'.") from error
     name = architecture(encoder)
     refuse_other_weights(encoder, f"transformers' {name}", optional_weights(encoder))
     _activation(encoder)

@@ -1,13 +1,17 @@
 """The README.md of an exported encoder: what it is, how to use it, where it came from, what was measured."""
 
 import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from flexpredict import __version__
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.exports.card_results import Measured, code, results_table, table
+from flexpredict.errors import UserError
+from flexpredict.evaluation.results import unusual_settings
 from flexpredict.exports.format import Format
 from flexpredict.exports.verification import Difference
 from flexpredict.model.encoder import heads_of, norm_eps_of
@@ -23,6 +27,14 @@ _CITATION = """\
   year      = {2024},
   url       = {https://arxiv.org/abs/2308.00566}
 }"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Results of this encoder, and the number of those that had its name but other weights."""
+
+    results: tuple[dict[str, Any], ...] = ()
+    of_other_weights: int = 0
 
 
 def model_card(
@@ -50,15 +62,15 @@ def model_card(
     """
     record = None if run is None else read_run(run.path)
     sections = {
-        "What it is": table(("", ""), _facts(encoder).items()),
+        "What it is": _table(("", ""), _facts(encoder).items()),
         "How to use it": _usage(encoder, kind, name, notes),
         "Data and recipe": _recipe(record, run),
-        "Results": results_table(measured or Measured()),
+        "Results": _results(measured or Measured()),
         "License": license or "Not stated.",
         "Where it came from": _source(encoder, fingerprint, difference),
     }
     if not encoder.name.startswith(("timm:", "hf:")):
-        sections["Citation"] = "flexpredict implements the method of\n\n" + code("bibtex", _CITATION)
+        sections["Citation"] = "flexpredict implements the method of\n\n" + _code("bibtex", _CITATION)
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
     return f"{_front_matter(kind, record, license)}\n# {name}\n\n{_summary(encoder)}\n\n{body}\n"
 
@@ -114,7 +126,7 @@ def _positions(encoder: ViTEncoder) -> str:
 
 
 def _usage(encoder: ViTEncoder, kind: Format, name: str, notes: tuple[str, ...]) -> str:
-    return "\n\n".join([code("python", kind.usage(encoder, name)), *notes])
+    return "\n\n".join([_code("python", kind.usage(encoder, name)), *notes])
 
 
 def _recipe(record: Run | None, run: RunFolder | None) -> str:
@@ -129,9 +141,9 @@ def _recipe(record: Run | None, run: RunFolder | None) -> str:
         "date": _words(environment.get("date")),
         "versions": ", ".join(f"{name} {version}" for name, version in environment.get("versions", {}).items()),
     }
-    known = table(("", ""), [(name, value) for name, value in facts.items() if value])
+    known = _table(("", ""), [(name, value) for name, value in facts.items() if value])
     settings = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    return f"{known}\n\nAll settings:\n\n{code('yaml', settings)}"
+    return f"{known}\n\nAll settings:\n\n{_code('yaml', settings)}"
 
 
 def _images(run: RunFolder) -> str:
@@ -156,3 +168,75 @@ def _words(value: Any) -> str:
     if value is None:
         return ""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def collect_results(name: str, fingerprint: str, place: Path | None) -> Measured:
+    """Results in JSON files that evaluations wrote: one file, or all in a folder and below it.
+
+    name: by which the encoder was opened; fingerprint: of its weights.
+    """
+    if place is None:
+        return Measured()
+    if not place.exists():
+        raise UserError(
+            f"results={place} does not exist. Name the folder that the evaluations wrote to, or leave it out."
+        )
+    found: list[dict[str, Any]] = []
+    others = 0
+    for file in sorted(place.rglob("*.json")) if place.is_dir() else [place]:
+        result = _read(file)
+        if result is None:
+            if file == place:
+                raise UserError(f"results={file} is not a result of an evaluation. Name one, or a folder of them.")
+            continue
+        # A name is not enough: training may have gone on since, and the context encoder has the same one.
+        measured_on = result["protocol"].get("fingerprint")
+        same_name = result["protocol"].get("encoder") == name
+        if measured_on == fingerprint or (same_name and measured_on is None):
+            found.append(result)
+        elif same_name:
+            others += 1
+    return Measured(tuple(found), others)
+
+
+def _results(measured: Measured) -> str:
+    """The results as a Markdown table."""
+    if not measured.results:
+        return "No results were given."
+    rows = [
+        (result["task"], str(result.get("data", "")), _settings(result), name, f"{value:.2f}")
+        for result in measured.results
+        for name, value in result["numbers"].items()
+    ]
+    return _table(("task", "data", "settings", "measure", "value"), rows)
+
+
+def _settings(result: dict[str, Any]) -> str:
+    return ", ".join(unusual_settings(result["protocol"])) or "as usual"
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """A result, or None where the file is something else."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    kinds = {"task": str, "numbers": dict, "protocol": dict}
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), kind) for key, kind in kinds.items()):
+        return None
+    return content if all(isinstance(value, int | float) for value in content["numbers"].values()) else None
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns named "value" are aligned to the right."""
+    rules = ["---:" if name == "value" else "---" for name in header]
+    return "\n".join([_row(header), f"|{'|'.join(rules)}|", *map(_row, rows)])
+
+
+def _code(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def _row(cells: Sequence[str]) -> str:
+    escaped = [" ".join(cell.replace("|", "\\|").split()) for cell in cells]
+    return f"| {' | '.join(escaped)} |"

@@ -22,7 +22,7 @@ from flexpredict.errors import UserError, printable
 from flexpredict.features.embed import EmbedSettings
 from flexpredict.features.embedding_files import EmbeddingFiles, JoinedParts
 from flexpredict.features.encoding import FeatureShape, PatchType, feature_shape
-from flexpredict.features.part_maker import PartMaker
+from flexpredict.features.extraction import make_parts
 from flexpredict.features.parts import PartsFolder, images_in_part
 from flexpredict.features.workspace import Workspace
 from flexpredict.progress import Counting
@@ -91,8 +91,7 @@ def write_embedding(space: Workspace, images: ImageSource | ImageStream, asked: 
     content = {} if is_stream(images) else {"content": images.fingerprint()}
     settings = {"version": _VERSION, **described, **identity(images), **content, "images_in_part": size}
     on_first_rank(fabric, lambda: parts.begin(settings, asked.overwrite))
-    maker = PartMaker(encoder, asked, parts, size, fabric, console, patches)
-    stored = maker.from_stream(images) if is_stream(images) else maker.from_source(images)
+    stored = make_parts(images, encoder, asked, parts, size, fabric, console, patches)
     facts = {"made_by": f"flexpredict {__version__}", "encoder": encoder.what, **described, "grid": shape.grid}
     problems = [] if is_stream(images) else images.problems
     joined = JoinedParts(stored, shape, images.classes, problems, facts)

@@ -18,30 +18,21 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.features.encoding import FeatureShape
 from flexpredict.features.parts import StoredPart
-from flexpredict.files import write_atomically, write_text_atomically
+from flexpredict.files import write_atomically, write_lines_atomically, write_text_atomically
 
 _SAFETENSORS_TYPES = {"int64": "I64", "float32": "F32", "float16": "F16"}
 
 
 @dataclass(frozen=True)
 class JoinedParts:
-    """What is written into the final file; no more than one part is in memory.
+    """What is written into the final file; no more than one part is in memory."""
 
-    Args:
-        parts: in order.
-        shape: what there is for each image.
-        classes: names of the labels.
-        problems: what could not even be listed.
-        facts: encoder, settings and data, for those who open the file.
-        advance: called after each part that was read.
-    """
-
-    parts: list[StoredPart] = field(repr=False)
+    parts: list[StoredPart] = field(repr=False)  # in order
     shape: FeatureShape
-    classes: tuple[str, ...] | None = field(repr=False)
-    problems: list[UnreadableImage] = field(repr=False)
-    facts: dict[str, Any] = field(repr=False)
-    advance: Callable[[int], None] = field(default=lambda count: None, repr=False)
+    classes: tuple[str, ...] | None = field(repr=False)  # names of the labels
+    problems: list[UnreadableImage] = field(repr=False)  # what could not be listed
+    facts: dict[str, Any] = field(repr=False)  # encoder, settings and data, for those who open the file
+    advance: Callable[[int], None] = field(default=lambda count: None, repr=False)  # called after each part
 
     def rows(self) -> int:
         return sum(int(part.facts["rows"]) for part in self.parts)
@@ -111,7 +102,7 @@ class EmbeddingFiles:
             for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
                 leftover.unlink()  # of a process that was killed while it joined
         if joined.count_skipped():
-            _write_lines(self.possible()[-1], map(str, joined.skipped()))
+            write_lines_atomically(self.possible()[-1], (_one_line(str(failure)) for failure in joined.skipped()))
         write, _ = FORMATS[self.path.suffix]
         write(self.path, joined)
         return [file for file in self.possible() if file.exists()]
@@ -178,64 +169,52 @@ def _write_tensor(file: BinaryIO, name: str, joined: JoinedParts) -> None:
 
 
 def _write_names(path: Path, joined: JoinedParts) -> None:
-    _write_lines(beside(path, ".names.txt"), (name for part in joined.each() for name in part.names()))
+    names = (_one_line(name) for part in joined.each() for name in part.names())
+    write_lines_atomically(beside(path, ".names.txt"), names)
 
 
-def _write_lines(path: Path, lines: Iterator[str]) -> None:
-    """One line each; as a JSON string where a name has a line break or another odd character, or begins like one."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8") as file:
-            for line in lines:
-                plain = line.isprintable() and not line.startswith('"')
-                file.write((line if plain else json.dumps(line)) + "\n")
-
-    write_atomically(path, write)
+def _one_line(text: str) -> str:
+    """As a JSON string where there is a line break or another odd character, or where it begins like one."""
+    return text if text.isprintable() and not text.startswith('"') else json.dumps(text)
 
 
 def write_parquet(path: Path, joined: JoinedParts) -> None:
-    shape = joined.shape
-    columns = [("image", pa.string()), ("index", pa.int64()), ("feature", pa.list_(pa.float32(), shape.dim))]
-    if joined.has_labels():
-        columns += [("label", pa.int64())] + ([("class", pa.string())] if joined.classes else [])
-    if shape.patch_type is not None:
-        number = pa.float16() if shape.patch_type == "float16" else pa.float32()
-        columns.append(("patches", pa.list_(pa.list_(number, shape.patch_dim), shape.patches)))
-    schema = pa.schema(columns, metadata={"flexpredict": joined.described()})
-    words = [name for name in ("class",) if name in schema.names]
-    counted = [name for name in ("index", "label") if name in schema.names]
+    first = next(part for part in joined.parts if part.facts["rows"])
+    schema = _table(first, joined).schema.with_metadata({"flexpredict": joined.described()})
+    words, counted = ([name for name in names if name in schema.names] for names in (["class"], ["index", "label"]))
 
     def write(temporary: Path) -> None:
         # Features hardly ever repeat: a dictionary of them, or their extremes, would be of no use.
         with ParquetWriter(temporary, schema, use_dictionary=words, write_statistics=counted) as writer:
             for part in joined.each():
                 if part.facts["rows"]:
-                    writer.write_table(_table(part, schema, joined), row_group_size=part.facts["rows"])
+                    writer.write_table(_table(part, joined), row_group_size=part.facts["rows"])
 
     write_atomically(path, write)
 
 
-def _table(part: StoredPart, schema: pa.Schema, joined: JoinedParts) -> pa.Table:
-    def lists(values: pa.Array, *lengths: int) -> pa.Array:
+def _table(part: StoredPart, joined: JoinedParts) -> pa.Table:
+    def lists(name: str, *lengths: int) -> pa.Array:
+        values = pa.array(part.tensor(name).numpy().reshape(-1))
         for length in lengths:
             values = pa.FixedSizeListArray.from_arrays(values, length)
         return values
 
-    labels = part.tensor("labels").numpy()
-    columns: dict[str, pa.Array] = {
+    columns = {
         "image": pa.array([_text(name) for name in part.names()], pa.string()),
         "index": pa.array(part.tensor("indices").numpy()),
-        "feature": lists(pa.array(part.tensor("features").numpy().reshape(-1)), joined.shape.dim),
-        "label": pa.array(labels, mask=labels < 0),
+        "feature": lists("features", joined.shape.dim),
     }
-    if joined.classes:
-        # The last entry is for images without a label, whose index is -1.
-        names = np.array([*map(_text, joined.classes), None], dtype=object)
-        columns["class"] = pa.array(names[np.where(labels < len(joined.classes), labels, -1)], pa.string())
+    if joined.has_labels():
+        labels = part.tensor("labels").numpy()
+        columns["label"] = pa.array(labels, mask=labels < 0)
+        if joined.classes:
+            # The last entry is for images without a label, whose index is -1.
+            names = np.array([*map(_text, joined.classes), None], dtype=object)
+            columns["class"] = pa.array(names[np.where(labels < len(joined.classes), labels, -1)], pa.string())
     if joined.shape.patch_type is not None:
-        numbers = pa.array(part.tensor("patches").numpy().reshape(-1))
-        columns["patches"] = lists(numbers, joined.shape.patch_dim, joined.shape.patches)
-    return pa.table([columns[name] for name in schema.names], schema=schema)
+        columns["patches"] = lists("patches", joined.shape.patch_dim, joined.shape.patches)
+    return pa.table(columns)
 
 
 def _text(name: str) -> str:

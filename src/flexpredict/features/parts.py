@@ -20,8 +20,8 @@ from torch import Tensor
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.listing import Names, NamesBuilder
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.files import write_atomically, write_text_atomically
-from flexpredict.same_settings import changed_settings, read_settings, require_same_settings
+from flexpredict.files import write_atomically, write_json_atomically
+from flexpredict.same_settings import changed_settings, read_settings, require_own_folder, require_same_settings
 
 _STATE = "state.json"
 # The most that is lost by an interruption, and the most that is in memory.
@@ -108,17 +108,12 @@ class PartsFolder:
 
     def begin(self, settings: dict[str, Any], overwrite: bool = False) -> None:
         """Record the settings, or make sure that they are those of the parts that are there already."""
+        require_own_folder(self.path / _STATE, "embed", "Move it away, or choose another out.")
         if self.is_begun():
             self._require_same(settings, overwrite)
-        else:
-            self._require_nothing_of_others()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for leftover in self.path.glob(".*.tmp"):
-                leftover.unlink()
-            write_text_atomically(self.path / _STATE, json.dumps(settings, indent=1) + "\n")
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be written: {error.strerror}. Choose another place.") from error
+        for leftover in self.path.glob(".*.tmp"):
+            leftover.unlink()
+        write_json_atomically(self.path / _STATE, settings)
 
     def finished(self) -> set[int]:
         """Numbers of the parts that are whole."""
@@ -146,17 +141,10 @@ class PartsFolder:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Where writing fails, say that the finished parts are not lost."""
-        kept = f"Finished parts are kept in {self.path}"
         try:
             yield
-        except UserError as error:
-            raise UserError(f"{error} {kept}.") from error
-        except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or in_a_line(error)
-            raise UserError(
-                f"Writing beside {self.path} failed: {reason}. Check that the folder can be written to. {kept}: "
-                "run the same again to go on."
-            ) from error
+        except (UserError, OSError, SafetensorError) as error:
+            raise UserError(f"{in_a_line(error)} Finished parts are kept in {self.path}.") from error
 
     def remove(self) -> None:
         """Delete what was made here, and nothing else."""
@@ -178,14 +166,3 @@ class PartsFolder:
             require_same_settings(self.path, before, settings, remedy)
         elif changed_settings(before, settings):
             self.remove()
-
-    def _require_nothing_of_others(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path}, the folder for unfinished work, is a file. Move it away.")
-        # A process that was killed early may have left the settings under their temporary name.
-        strangers = [entry for entry in self.path.glob("*") if not entry.name.startswith(f".{_STATE}.")]
-        if strangers:
-            raise UserError(
-                f"{self.path}, the folder for unfinished work, holds {min(strangers).name} and was not begun by "
-                "`flexpredict embed`. Move it away, or choose another out."
-            )

@@ -20,7 +20,7 @@ from flexpredict.features.extraction import Features, cached_features, extract_f
 from flexpredict.features.similar import PICTURES, SimilarSettings
 from flexpredict.features.similarity_sheet import Neighbor, SheetRow, similarity_sheet
 from flexpredict.features.workspace import Workspace
-from flexpredict.files import write_atomically
+from flexpredict.files import explained, write_atomically
 from flexpredict.settings.extraction import Extraction
 from flexpredict.training.engine import on_first_rank
 
@@ -186,8 +186,6 @@ def _table(queries: list[QueryResult], with_query: bool) -> Table:
 
 
 def _write_picture(picture: Image.Image, out: Path) -> None:
-    try:
+    with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, lambda path: picture.save(path, PICTURES[out.suffix.lower()]))
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}. Choose another out.") from error

@@ -36,48 +36,41 @@ class SheetRow:
     neighbors: Sequence[Neighbor]
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """tile: width and height of a picture. step: from one line to the next. low: the similarity without a bar."""
-
-    tile: tuple[int, int]
-    step: int
-    low: float
-
-
 def similarity_sheet(source: ImageSource, rows: Sequence[SheetRow]) -> Image.Image:
     """Below each neighbor are its similarity, with a bar, its class and its name."""
     queries = [upright(row.query.encoded, row.query.name, shorter_side=_CELL) for row in rows]
     shown = [row.neighbors[: _IN_A_LINE * _MOST_LINES] for row in rows]
-    layout = _layout(source, queries, [neighbor for neighbors in shown for neighbor in neighbors])
+    tile, step, low = _layout(source, queries, [neighbor for neighbors in shown for neighbor in neighbors])
     columns = min(_IN_A_LINE, max(1, *map(len, shown)))
     lines = [max(1, -(-len(neighbors) // _IN_A_LINE)) for neighbors in shown]
     width = 2 * _MARGIN + (columns + 1) * _CELL + (columns - 1) * _GAP + _AFTER_QUERY
-    sheet = Image.new("RGB", (width, 2 * _MARGIN + _HEADER + sum(lines) * layout.step - _BETWEEN_ROWS), PAPER)
+    sheet = Image.new("RGB", (width, 2 * _MARGIN + _HEADER + sum(lines) * step - _BETWEEN_ROWS), PAPER)
     draw = ImageDraw.Draw(sheet)
     first = _MARGIN + _CELL + _AFTER_QUERY
     draw.text((_MARGIN, _MARGIN - 6), "Query", INK, font(18))
     title = f"Most similar of {len(source):,} images in {source.name}"
     draw.text((first, _MARGIN - 6), shortened(title, 18, width - first - _MARGIN), INK, font(18))
-    if layout.low > 0:
-        draw.text((first, _MARGIN + 15), f"bars from {layout.low:g} to 1", SOFT, font(13))
+    if low > 0:
+        draw.text((first, _MARGIN + 15), f"bars from {low:g} to 1", SOFT, font(13))
     top = _MARGIN + _HEADER
     for row, query, neighbors, count in zip(rows, queries, shown, lines, strict=True):
-        bottom = top + layout.tile[1]
-        paste_fitted(sheet, query, (_MARGIN, top), layout.tile)
+        bottom = top + tile[1]
+        paste_fitted(sheet, query, (_MARGIN, top), tile)
         draw.rectangle((_MARGIN - 4, top - 4, _MARGIN + _CELL + 3, bottom + 3), outline=INK, width=2)
         draw.text((_MARGIN, bottom + 8), _short_name(row.query.name, source), SOFT, font(13))
         if len(row.neighbors) > len(neighbors):
             draw.text((_MARGIN, bottom + 28), f"the first {len(neighbors)} of {len(row.neighbors):,}", SOFT, font(13))
         for place, neighbor in enumerate(neighbors):
             left = first + place % _IN_A_LINE * (_CELL + _GAP)
-            corner = left, top + place // _IN_A_LINE * layout.step
-            _draw_neighbor(sheet, draw, source, neighbor, corner, layout)
-        top += count * layout.step
+            _draw_neighbor(sheet, source, neighbor, (left, top + place // _IN_A_LINE * step), tile, low)
+        top += count * step
     return sheet
 
 
-def _layout(source: ImageSource, queries: Sequence[Image.Image], shown: Sequence[Neighbor]) -> _Layout:
+def _layout(
+    source: ImageSource, queries: Sequence[Image.Image], shown: Sequence[Neighbor]
+) -> tuple[tuple[int, int], int, float]:
+    """Width and height of a picture, the step from one line to the next, and the similarity that has no bar."""
     # Tiles have the aspect ratio that is typical of the images.
     aspects = [picture.width / picture.height for picture in queries]
     aspects += [width / height for height, width in source.sizes()]
@@ -85,30 +78,30 @@ def _layout(source: ImageSource, queries: Sequence[Image.Image], shown: Sequence
     text = 66 if any(neighbor.class_name for neighbor in shown) else 48
     span = 1 - min((neighbor.similarity for neighbor in shown), default=0.0)
     # Between 0.998 and 1 bars from 0 on would all be full.
-    return _Layout(
-        tile, tile[1] + text + _BETWEEN_ROWS, 1 - next((nice for nice in _SPANS if span < nice + 1e-9), 1.0)
-    )
+    low = 1 - next((nice for nice in _SPANS if span < nice + 1e-9), 1.0)
+    return tile, tile[1] + text + _BETWEEN_ROWS, low
 
 
 def _draw_neighbor(
     sheet: Image.Image,
-    draw: ImageDraw.ImageDraw,
     source: ImageSource,
     neighbor: Neighbor,
     corner: tuple[int, int],
-    layout: _Layout,
+    tile: tuple[int, int],
+    low: float,
 ) -> None:
-    tile = layout.tile
+    """corner: left and top. tile: width and height. low: the similarity that has no bar."""
+    draw = ImageDraw.Draw(sheet)
     try:
         picture = upright(source.encoded(neighbor.index), neighbor.name, shorter_side=_CELL)
     except UnreadableImage:
         picture = Image.new("RGB", tile, TILE)  # The file was removed after its features were cached.
     paste_fitted(sheet, picture, corner, tile)
     left, top = corner[0], corner[1] + tile[1] + 6
-    draw.text((left, top), f"{neighbor.similarity:.{3 if layout.low < 0.98 else 4}f}", INK, font(15))
+    draw.text((left, top), f"{neighbor.similarity:.{3 if low < 0.98 else 4}f}", INK, font(15))
     track = left + 60, top + 7, left + _CELL - 1, top + 12
     draw.rectangle(track, fill=_TRACK)
-    filled = round((track[2] - track[0]) * max(0.0, (neighbor.similarity - layout.low) / (1 - layout.low)))
+    filled = round((track[2] - track[0]) * max(0.0, (neighbor.similarity - low) / (1 - low)))
     draw.rectangle((track[0], track[1], track[0] + filled, track[3]), fill=_BAR)
     if neighbor.class_name:
         draw.text((left, top + 20), shortened(neighbor.class_name, 14, _CELL), INK, font(14))

@@ -15,10 +15,13 @@ from flexpredict.masking.rectangles import (
     Mask,
     Numbers,
     Patches,
+    as_numbers,
+    as_ranks,
     keep_highest,
     place_block_masks,
     place_blocks,
     row_numbers,
+    row_words,
     take_out,
     value_at,
 )
@@ -38,17 +41,17 @@ def sample_multiblock(masking: Masking, grid: Grid, key: int, rows: Tensor) -> t
     target = _target_size(masking, grid, stream_key(key, "target scale"), stream_key(key, "target aspect"))
     context = _context_size(masking, grid, stream_key(key, "context scale"), stream_key(key, "context aspect"))
     blocks = 1 + masking.targets
-    numbers = row_numbers(key, rows, blocks + math.prod(grid))
+    words = row_words(key, rows, blocks + math.prod(grid))
 
-    left, targets = _lay_out(numbers[:, :blocks], target, context, grid)
-    counts = left.sum(-1)
+    left, targets = _lay_out(as_numbers(words[:, :blocks]), target, context, grid)
+    counts = np.count_nonzero(left, axis=-1)
     short = np.flatnonzero(counts < _needed(masking, grid))
     if len(short):
         more = row_numbers(stream_key(key, "further"), rows[short], _RETRIES * blocks)
         more = more.reshape(len(short), _RETRIES, blocks)
         left[short], targets[short] = _first_sufficient(_needed(masking, grid), more, target, context, grid)
-        counts[short] = left[short].sum(-1)
-    return keep_highest(left, numbers[:, blocks:], counts.min()), targets
+        counts[short] = np.count_nonzero(left[short], axis=-1)
+    return keep_highest(left, as_ranks(words[:, blocks:]), counts.min()), targets
 
 
 def check_multiblock(masking: Masking, grid: Grid) -> None:

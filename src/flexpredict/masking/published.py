@@ -54,8 +54,8 @@ def sample_published(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tu
         if not len(short):
             break
 
-    raster_order = np.arange(math.prod(grid), 0, -1, dtype=np.float32) * 2.0**-24
-    return keep_highest(left, raster_order, left.sum(-1).min()), targets
+    from_the_top = np.arange(math.prod(grid), 0, -1, dtype=np.uint32)
+    return keep_highest(left, from_the_top, left.sum(-1).min()), targets
 
 
 def check_published(masking: Masking, grid: Grid) -> None:

@@ -22,6 +22,7 @@ from flexpredict.methods.method import AveragingMethod, Prediction
 from flexpredict.model.blocks import block_at, pick
 from flexpredict.model.building import ModelFacts
 from flexpredict.model.encoder import Encoder
+from flexpredict.model.linear import Linear
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.positions import StochasticPositions
 from flexpredict.model.predictor import initialize
@@ -100,7 +101,7 @@ class MaskedPatches(nn.Module):
         self.noise_on = settings.noise_on
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_key(seed, "predictor weights"))
-            self.output = nn.Linear(encoder.dim, encoder.dim)
+            self.output = Linear(encoder.dim, encoder.dim)
             self.mask_token = nn.Parameter(torch.empty(encoder.dim))  # m̃
             self.apply(initialize)
             nn.init.trunc_normal_(self.mask_token, std=WEIGHT_STD)

@@ -64,8 +64,11 @@ class RunningStandardization(nn.Module):
 
     def _observe(self, features: Tensor, places: Tensor) -> None:
         """features: T D, places: T."""
-        count = torch.zeros_like(self.count).index_add_(0, places, torch.ones_like(features[:, 0]))
-        total = torch.zeros_like(self.total).index_add_(0, places, features)
+        # Thousands of numbers of both signs: summed in float32, ranks would disagree in the sixth digit.
+        precision = torch.float32 if features.device.type == "mps" else torch.float64
+        features = features.to(precision)
+        count = torch.zeros_like(self.count, dtype=precision).index_add_(0, places, torch.ones_like(features[:, 0]))
+        total = torch.zeros_like(self.total, dtype=precision).index_add_(0, places, features)
         self._seen.append((count, total, features.square().sum(dim=0)))
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from flexpredict.model.linear import linear
 from flexpredict.model.timm_parts import Attention, Block
 
 
@@ -50,8 +51,8 @@ def _attention(attention: Attention, queries: Tensor, tokens: Tensor) -> Tensor:
     heads, width = attention.num_heads, attention.head_dim
     weight, bias = attention.qkv.weight, attention.qkv.bias
     q_bias, kv_bias = (None, None) if bias is None else (bias[: heads * width], bias[heads * width :])
-    q = F.linear(queries, weight[: heads * width], q_bias)
-    kv = F.linear(tokens, weight[heads * width :], kv_bias)
+    q = linear(queries, weight[: heads * width], q_bias)
+    kv = linear(tokens, weight[heads * width :], kv_bias)
     q = q.unflatten(2, (heads, width)).transpose(1, 2)
     k, v = kv.unflatten(2, (2, heads, width)).permute(2, 0, 3, 1, 4)
     dropout = attention.attn_drop.p if attention.training else 0.0

@@ -104,7 +104,7 @@ def rescale_residual_branches(blocks: nn.Sequential) -> None:
 def _create(model: str, arguments: dict[str, Any]) -> Any:
     try:
         return timm.create_model(known_model(model), pretrained=False, **arguments)
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+    except (TypeError, ValueError, ArithmeticError, AssertionError, RuntimeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"timm's '{model}' cannot be built with {arguments}: {reason}. Choose a plain ViT such as "
@@ -133,8 +133,18 @@ class ModelFacts:
     norm_eps: float = 1e-6
 
 
+_facts: dict[str, ModelFacts] = {}  # by the model and its options
+
+
 def model_facts(model: str, options: dict[str, Any] | None = None) -> ModelFacts:
     """Sizes of a timm model, without allocating its weights."""
+    asked = repr((model, options))
+    if asked not in _facts:
+        _facts[asked] = _find_facts(model, options)
+    return _facts[asked]
+
+
+def _find_facts(model: str, options: dict[str, Any] | None) -> ModelFacts:
     with torch.device("meta"):
         vit = _create(model, {"num_classes": 0, **_timm_options(options)})
     kind = _kind(vit)

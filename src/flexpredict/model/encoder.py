@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.model.blocks import block_at, pick
+from flexpredict.model.linear import linear, use_faster_linear
 from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import PatchEmbed, VisionTransformer, resample_abs_pos_embed
 from flexpredict.settings.recipe import EncoderPositions
@@ -47,6 +47,7 @@ class Encoder(nn.Module):
     def __init__(self, vit: VisionTransformer, positions: EncoderPositions = "learned") -> None:
         super().__init__()
         self.check(vit)
+        use_faster_linear(vit)
         self.vit = vit
         self.positions = positions
         self.grid: Grid = tuple(vit.patch_embed.grid_size)
@@ -141,7 +142,7 @@ class Encoder(nn.Module):
         if keep is not None:
             patches = pick(patches, keep.reshape(len(images), -1)).view(*keep.shape, -1)
         projection = vit.patch_embed.proj
-        x = vit.patch_embed.norm(F.linear(patches, projection.weight.flatten(1), projection.bias))
+        x = vit.patch_embed.norm(linear(patches, projection.weight.flatten(1), projection.bias))
         x = x + (patch_positions if keep is None else patch_positions[keep])
         prefix = [token for token in (vit.cls_token, vit.reg_token) if token is not None]
         if prefix:

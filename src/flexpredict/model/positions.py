@@ -16,9 +16,9 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from flexpredict import randomness
+from flexpredict.model.linear import linear
 from flexpredict.settings.positions import WEIGHT_STD
 from flexpredict.sizes import Grid
 
@@ -122,7 +122,7 @@ class StochasticPositions(nn.Module):
         if scale is not None:
             noise = noise * scale.view(-1, *[1] * (noise.ndim - 1))
         # ψ̂_j = ψ_j + A n_j (Eq. 3)
-        return masked + F.linear(noise, matrix, bias)
+        return masked + linear(noise, matrix, bias)
 
     def extra_repr(self) -> str:
         return f"noise_std={self.noise_std}, with_bias={self.with_bias}, hold={self.hold}"

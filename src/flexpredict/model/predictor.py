@@ -16,6 +16,7 @@ from flexpredict.model import positions
 from flexpredict.model.blocks import block_at
 from flexpredict.model.building import ModelFacts, rescale_residual_branches
 from flexpredict.model.encoder import Encoder
+from flexpredict.model.linear import use_faster_linear
 from flexpredict.model.position_noise import noisy_tokens, stochastic_positions
 from flexpredict.model.timm_parts import Block, resample_abs_pos_embed
 from flexpredict.randomness import stream_key
@@ -63,6 +64,7 @@ class Predictor(nn.Module):
             else:
                 self.register_buffer("positions", positions.sincos_positions(grid, dim), persistent=False)
         rescale_residual_branches(self.blocks)
+        use_faster_linear(self)
         self.released = settings.convention == "released"
         self.mask_token.requires_grad_(not self.released)
         self.noise_on = settings.noise_on

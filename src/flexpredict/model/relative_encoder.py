@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from flexpredict.errors import UserError
 from flexpredict.model.encoder import Encoder
+from flexpredict.model.linear import linear
 from flexpredict.model.timm_parts import PatchEmbed, timm
 from flexpredict.sizes import Grid
 
@@ -124,7 +125,7 @@ def _attention(attention: Any, tokens: Tensor, bias: Tensor) -> Tensor:
     qkv_bias = None
     if attention.q_bias is not None:
         qkv_bias = torch.cat((attention.q_bias, torch.zeros_like(attention.q_bias), attention.v_bias))
-    qkv = F.linear(tokens, attention.qkv.weight, qkv_bias)
+    qkv = linear(tokens, attention.qkv.weight, qkv_bias)
     q, k, v = qkv.unflatten(2, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
     dropout = attention.attn_drop.p if attention.training else 0.0
     x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype), dropout_p=dropout)

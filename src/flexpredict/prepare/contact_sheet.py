@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
-from flexpredict.data.augmentation import blur_and_grayscale, draw_crops
 from flexpredict.data.decoding import UnreadableImage, upright
-from flexpredict.data.loader import keys_by_epoch, sample_order
+from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.image_source import ImageSource, class_name, evenly_spaced
 from flexpredict.errors import UserError
 from flexpredict.masking import check_masking, sample_masks
@@ -36,7 +34,6 @@ _OUTLINE = 3
 VEIL, SHOWS_THROUGH = (214, 221, 234), 0.2
 # Contexts are cut to the smallest of a batch, so masks are drawn for a batch of a usual size and one row is shown.
 _BATCH = 64
-_TRIES = 3  # for one view, if images are broken
 
 
 @dataclass(frozen=True)
@@ -89,24 +86,21 @@ def contact_sheet(
             _space(8),
             _pairs([picture for step, picture in enumerate(views) for picture in _with_masks(picture, step, view)]),
         ]
-    return _stacked([_space(_MARGIN - 8), *bands, _space(_MARGIN)])
+    bands = [_space(_MARGIN - 8), *bands, _space(_MARGIN)]
+    return Image.fromarray(np.concatenate([np.asarray(band) for band in bands]))
 
 
 def training_views(source: ImageSource, augmentation: Augmentation, image_size: Size, seed: int) -> list[Image.Image]:
-    """The first images that training with this seed would see. Broken ones are left out."""
-    positions = torch.arange(_TRIES * VIEWS)
-    epochs, indices = sample_order(seed, len(source), positions)
-    keys = keys_by_epoch(seed, "augmentation", epochs, indices)
-    views: list[Image.Image] = []
-    for first in range(0, len(positions), VIEWS):
-        now = slice(first, first + VIEWS)
-        crops = draw_crops(augmentation, keys[now])
-        images, failures = source.read(indices[now], crops, image_size)
-        images = blur_and_grayscale(images, crops)
-        views += [_picture(image) for row, image in enumerate(images) if row not in failures]
-        if len(views) >= VIEWS:
-            break
-    return views[:VIEWS]
+    """The first images that training with this seed would see; none if too many are broken for that."""
+    try:
+        batch = next(
+            training_batches(
+                source, augmentation, [image_size], seed=seed, batch_size=VIEWS, first_step=0, last_step=1
+            )
+        )
+    except UserError:
+        return []
+    return [_picture(image) for image in batch.images]
 
 
 def draw_masks(picture: Pixels, grid: Grid, context: NDArray[np.int64], targets: NDArray[np.int64]) -> Pixels:
@@ -230,15 +224,6 @@ def _text_band(text: str, size: int, color: str) -> Image.Image:
 
 def _space(height: int) -> Image.Image:
     return Image.new("RGB", (_WIDTH, height), PAPER)
-
-
-def _stacked(bands: list[Image.Image]) -> Image.Image:
-    sheet = _space(sum(band.height for band in bands))
-    top = 0
-    for band in bands:
-        sheet.paste(band, (0, top))
-        top += band.height
-    return sheet
 
 
 def _picture(image: Tensor) -> Image.Image:

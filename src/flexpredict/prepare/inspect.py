@@ -53,7 +53,6 @@ def inspect(asked: InspectSettings) -> "Inspection":
     """
     from rich.console import Console
 
-    from flexpredict.cores import cores
     from flexpredict.data.sources.opening import is_stream, open_data
     from flexpredict.data.sources.streams import first_images
     from flexpredict.prepare.contact_sheet import TrainingView
@@ -72,5 +71,4 @@ def inspect(asked: InspectSettings) -> "Inspection":
         view = TrainingView(size, patch_size, preset, asked.masking, asked.seed)
         # Settings that do not work are refused now, not after an hour of decoding.
         view.check()
-    workers = cores() if asked.workers is None else asked.workers
-    return inspect_images(images, Path(asked.out), view, sample=asked.sample, workers=workers, console=console)
+    return inspect_images(images, asked, view, console)

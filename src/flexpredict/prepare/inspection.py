@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,17 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from flexpredict.cores import cores
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.streams import ImageStream
-from flexpredict.errors import UserError
-from flexpredict.files import write_atomically, write_text_atomically
+from flexpredict.files import explained, write_atomically, write_json_atomically, write_lines_atomically
 from flexpredict.prepare.contact_sheet import TrainingView, contact_sheet
 from flexpredict.prepare.examination import examine_images
+from flexpredict.prepare.inspect import InspectSettings
 from flexpredict.prepare.survey import Classes, Sizes, Spread, Survey, survey_of
+from flexpredict.showing import facts_table
+
+_MOST_REASONS = 8
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Inspection:
 
     def tables(self) -> list[tuple[str, Table]]:
         """Facts; how large the images are; why some cannot be read."""
-        tables = [("What is in these images:", facts_table(self.survey))]
+        tables = [("What is in these images:", self.table())]
         if self.survey.sizes:
             tables.append(("\nHow large they are:", size_table(self.survey.sizes, self.survey.classes)))
         if self.survey.reasons:
@@ -41,27 +45,21 @@ class Inspection:
         return tables
 
     def table(self) -> Table:
-        return facts_table(self.survey)
+        """One fact in each line. What does not occur is left out."""
+        return facts_table({name: value for name, value in _facts(self.survey).items() if value})
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self.survey), "warnings": self.survey.warnings}
 
 
 def inspect_images(
-    images: ImageSource | ImageStream,
-    out: Path,
-    view: TrainingView | None,
-    *,
-    sample: int | None,
-    workers: int,
-    console: Console,
+    images: ImageSource | ImageStream, asked: InspectSettings, view: TrainingView | None, console: Console
 ) -> Inspection:
     """Examine images and write what was found. view: how training sees them; None if no image can be read."""
-    try:
+    out = Path(asked.out)
+    with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot make the folder out={out}: {error.strerror}. Choose another.") from error
-    examined = examine_images(images, sample, workers, console)
+    examined = examine_images(images, asked.sample, cores() if asked.workers is None else asked.workers, console)
     survey = survey_of(examined, view.image_size if view else None, view.patch_size if view else None)
     names = ["survey.json", "broken.jsonl", "duplicates.jsonl"]
     if len(examined.shown) and view is not None:
@@ -70,34 +68,13 @@ def inspect_images(
         # Compressed in a third of the default time, to a file that is 6 % larger.
         write_atomically(out / names[0], lambda path: sheet.save(path, "PNG", compress_level=2))
     inspection = Inspection(survey, [out / name for name in names])
-    write_text_atomically(out / "survey.json", json.dumps(inspection.to_dict(), indent=2) + "\n")
+    write_json_atomically(out / "survey.json", inspection.to_dict())
     failures = (*examined.problems, *examined.findings.broken)
-    _write_lines(out / "broken.jsonl", ({"name": failure.name, "reason": failure.reason} for failure in failures))
-    groups = ({"images": [examined.names[row] for row in group.tolist()]} for group in examined.duplicates)
-    _write_lines(out / "duplicates.jsonl", groups)
+    broken = (json.dumps({"name": failure.name, "reason": failure.reason}) for failure in failures)
+    write_lines_atomically(out / "broken.jsonl", broken)
+    groups = (json.dumps({"images": group}) for group in examined.duplicates)
+    write_lines_atomically(out / "duplicates.jsonl", groups)
     return inspection
-
-
-def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(entry) + "\n" for entry in entries)
-
-    write_atomically(path, write)
-
-
-_REASONS = 8
-
-
-def facts_table(survey: Survey) -> Table:
-    """One fact in each line. What does not occur is left out."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _facts(survey).items():
-        if value:
-            table.add_row(name, Text(value))
-    return table
 
 
 def size_table(sizes: Sizes, classes: Classes | None) -> Table:
@@ -117,8 +94,8 @@ def reason_table(reasons: dict[str, int]) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     counted = list(reasons.items())
-    others = sum(count for _, count in counted[_REASONS:])
-    for reason, count in counted[:_REASONS] + ([("other reasons", others)] if others else []):
+    others = sum(count for _, count in counted[_MOST_REASONS:])
+    for reason, count in counted[:_MOST_REASONS] + ([("other reasons", others)] if others else []):
         table.add_row(f"{count:,}", Text(reason))
     return table
 
@@ -184,9 +161,8 @@ def _are_many(classes: Classes) -> bool:
 
 
 def _numbers(spread: Spread) -> list[str]:
-    values = (spread.smallest, spread.low, spread.median, spread.high, spread.largest)
     # Whole numbers as they are, others with three significant digits.
-    return [f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" for value in values]
+    return [f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" for value in astuple(spread)]
 
 
 def _counts(counts: Iterable[tuple[str, int]]) -> str:

@@ -5,13 +5,13 @@ could not be read. Worker processes decode and encode, a few images at a time; t
 A shard that is finished has a record beside it, and a run that was interrupted goes on after those.
 """
 
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -19,20 +19,25 @@ from rich.table import Table
 
 from flexpredict import __version__
 from flexpredict.cores import cores
+from flexpredict.data.image_files import UnreadableImage
+from flexpredict.data.passes import one_pass
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.manifest import MANIFEST, PACKING_SETTINGS, Manifest, SkippedImage, damaged_shards
 from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream, identity
-from flexpredict.data.workers import Computed, WorkerResults
 from flexpredict.errors import UserError, some_of
-from flexpredict.files import write_text_atomically
+from flexpredict.files import write_json_atomically
 from flexpredict.prepare.pack import PackSettings
-from flexpredict.prepare.shard_writing import PackedImage, Packer, ShardRecord, batches_of, write_shard
+from flexpredict.prepare.shard_writing import ShardRecord, pack_image, write_shard
 from flexpredict.progress import Counting
-from flexpredict.same_settings import read_settings, require_same_settings
+from flexpredict.same_settings import read_settings, require_own_folder, require_same_settings
 from flexpredict.showing import numbers_table, say
 
 _FEW_SKIPPED = 20
+# Enough that handing them over costs little; few enough that a small set keeps all workers busy and that Ctrl-C is
+# obeyed at once.
+_IMAGES_AT_ONCE = 16
+_Packed: TypeAlias = tuple[int, bytes | UnreadableImage]  # number of an image, and its members of a tar file
 
 
 @dataclass(frozen=True)
@@ -75,17 +80,9 @@ class PackingFolder:
 
     def require_ours(self) -> None:
         """Refuse a file, and a folder that holds anything but packed shards."""
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"out={self.path} is a file. Name a folder for the shards that does not exist yet.")
-        if not self.path.is_dir() or self.settings.is_file() or Manifest.load(self.path) is not None:
-            return
-        # A run that was killed early may have left the settings under their temporary name.
-        others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(f".{PACKING_SETTINGS}.")]
-        if others:
-            raise UserError(
-                f"out={self.path} is not empty ({min(others)} is there) and was not begun by `flexpredict pack`."
-                " Name a folder that is empty or does not exist yet."
-            )
+        if Manifest.load(self.path) is None:
+            remedy = "Name a folder for the shards that is empty or does not exist yet."
+            require_own_folder(self.settings, "pack", remedy)
 
     def finished(self, settings: dict[str, Any]) -> Manifest | None:
         """The manifest, if everything is packed. Refuses other settings than those of the manifest."""
@@ -99,16 +96,10 @@ class PackingFolder:
     def begin(self, settings: dict[str, Any]) -> None:
         """Record the settings; or make sure that the shards that are there were made with the same."""
         if not self.settings.is_file():
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UserError(f"Cannot make the folder out={self.path}: {error.strerror}. Name another.") from error
-            write_text_atomically(self.settings, json.dumps(settings, indent=1) + "\n")
+            write_json_atomically(self.settings, settings)
             return
-        again = f"delete {self.path} to begin again."
-        before = read_settings(self.settings, f"Pack into another folder, or {again}")
-        remedy = f"Use the same settings again, pack into another folder, or {again}"
-        require_same_settings(self.path, before, settings, remedy)
+        remedy = f"Use the same settings again, pack into another folder, or delete {self.path} to begin again."
+        require_same_settings(self.path, read_settings(self.settings, remedy), settings, remedy)
 
     def finished_shards(self) -> dict[int, ShardRecord]:
         """By number. Those whose length is not the recorded one are to be made again."""
@@ -129,8 +120,7 @@ class PackingFolder:
 
 def pack_images(images: ImageSource | ImageStream, out: Path, asked: PackSettings, console: Console) -> PackResult:
     """Write images into shards, and a manifest when all are there."""
-    size, quality, images_per_shard = asked.size, asked.quality, asked.images_per_shard
-    how = {"size": size, "quality": quality, "images_per_shard": images_per_shard}
+    how = {name: getattr(asked, name) for name in ("size", "quality", "images_per_shard")}
     settings = {"source": images.name, **identity(images), **how}
     folder = PackingFolder(out)
     if (complete := folder.finished(settings)) is not None:
@@ -142,20 +132,26 @@ def pack_images(images: ImageSource | ImageStream, out: Path, asked: PackSetting
     for record in shards.values():
         tally.add(record.shard.last - record.shard.first + 1, record.skipped)
 
-    source, length = (None, images.length) if is_stream(images) else (images, len(images))
-    problems = [SkippedImage(failure.name, failure.reason) for failure in (source.problems if source else ())]
-    packer, batches = Packer(source, size, quality), batches_of(images, images_per_shard, shards.keys())
-    remedy = "Then run the same again: finished shards are kept."
-    workers = cores() if asked.workers is None else asked.workers
-    packed = WorkerResults(Computed(packer), batches, workers, remedy)
+    listed, length = ([], images.length) if is_stream(images) else (images.problems, len(images))
+    problems = [SkippedImage(failure.name, failure.reason) for failure in listed]
+    packed = one_pass(
+        images,
+        partial(pack_image, size=asked.size, quality=asked.quality),
+        cores() if asked.workers is None else asked.workers,
+        at_once=_IMAGES_AT_ONCE,
+        section=asked.images_per_shard,
+        finished=frozenset(shards),
+        remedy="Then run the same again: finished shards are kept.",
+    )
     counting = Counting(console, "packing", "images", length, done=tally.images)
     with counting as progress, packed.deaths_explained():
         tally.add(len(problems), problems)
         counted = _counted(packed, tally, progress)
         try:
             for first in counted:
-                number = first.index // images_per_shard
-                shards[number] = write_shard(folder.shard(number), _shard_from(first, counted, images_per_shard))
+                number = first[0] // asked.images_per_shard
+                shard = _shard_from(first, counted, asked.images_per_shard)
+                shards[number] = write_shard(folder.shard(number), shard)
         except KeyboardInterrupt:
             say(console, f"Interrupted. {len(shards):,} shards are finished; run the same again to go on.")
             raise
@@ -192,9 +188,9 @@ class _Tally:
     source: str
     max_skipped: float
     images: int = 0
-    skipped: list[SkippedImage] = field(default_factory=list)
+    skipped: list[SkippedImage | UnreadableImage] = field(default_factory=list)
 
-    def add(self, images: int, skipped: Collection[SkippedImage]) -> None:
+    def add(self, images: int, skipped: Collection[SkippedImage | UnreadableImage]) -> None:
         self.images += images
         self.skipped += skipped
 
@@ -213,19 +209,19 @@ class _Tally:
             )
 
 
-def _counted(batches: Iterator[list[PackedImage]], tally: _Tally, progress: Counting) -> Iterator[PackedImage]:
+def _counted(batches: Iterator[list[_Packed]], tally: _Tally, progress: Counting) -> Iterator[_Packed]:
     for batch in batches:
-        tally.add(len(batch), [image.skipped for image in batch if image.skipped])
+        tally.add(len(batch), [found for _, found in batch if isinstance(found, UnreadableImage)])
         tally.require_enough()
         progress.add(len(batch), f"{len(tally.skipped):,} unreadable" if tally.skipped else "")
         yield from batch
 
 
-def _shard_from(first: PackedImage, others: Iterator[PackedImage], images_per_shard: int) -> Iterator[PackedImage]:
+def _shard_from(first: _Packed, others: Iterator[_Packed], images_per_shard: int) -> Iterator[_Packed]:
     """Up to the last image of the shard and not one more, so that a full shard does not wait for the next."""
-    for image in chain((first,), others):
-        yield image
-        if (image.index + 1) % images_per_shard == 0:
+    for index, packed in chain((first,), others):
+        yield index, packed
+        if (index + 1) % images_per_shard == 0:
             return
 
 

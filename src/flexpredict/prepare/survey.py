@@ -13,7 +13,7 @@ from flexpredict.prepare.examination import Examined
 from flexpredict.sizes import Size, default_image_size
 
 _NAMED = 5  # classes and sizes that are named
-# From where on a person should act. At the first, training stops unless max_skipped is raised.
+# Thresholds of the warnings. At the first, training stops unless max_skipped is raised.
 _MANY_BROKEN = 0.05
 _MANY_DUPLICATES = 0.01
 _MANY_SMALL = 0.1
@@ -105,9 +105,8 @@ class Survey:
             )
         if self.duplicates.superfluous > _MANY_DUPLICATES * self.readable:
             warnings.append(
-                f"{_share(self.duplicates.superfluous, self.readable)} of the images are copies of others. They are"
-                " seen more often in training, and make results look better if they are also in a test set: remove"
-                " all but one of each group in duplicates.jsonl."
+                f"{_share(self.duplicates.superfluous, self.readable)} of the images are copies of others. In a test"
+                " set, they make results look too good: remove all but one of each group in duplicates.jsonl."
             )
         if self.image_size and self.sizes and self.smaller > _MANY_SMALL * self.readable:
             usual = default_image_size([(int(self.sizes.shorter_side.low),) * 2])
@@ -126,8 +125,8 @@ class Survey:
                 )
             elif many > _UNEVEN * few:
                 warnings.append(
-                    f"The classes are very uneven: {most} has {many:,} images, {least} {few:,}. Pre-training does not"
-                    " look at labels, but sees the large classes most; judge the others by themselves."
+                    f"The classes are very uneven: {most} has {many:,} images, {least} {few:,}. Pre-training sees the"
+                    " large classes most; judge the others by themselves."
                 )
         if self.readable and self.grayscale == self.readable:
             warnings.append("No image has colors. That is no fault, but the grayscale augmentation does nothing.")
@@ -136,13 +135,13 @@ class Survey:
 
 def survey_of(examined: Examined, image_size: Size | None, patch_size: int | None) -> Survey:
     """All that was found, in numbers. image_size: of the crops of training; patch_size: of their patches."""
-    findings, duplicates = examined.findings, examined.duplicates
+    images, findings, duplicates = examined.images, examined.findings, examined.duplicates
     readable = findings.rows[findings.readable]
     heights, widths = readable["height"], readable["width"]
     small = 0 if image_size is None else int(((heights < image_size[0]) | (widths < image_size[1])).sum())
     return Survey(
-        source=examined.name,
-        images=examined.images,
+        source=images.name,
+        images=examined.count,
         examined=len(findings.rows),
         readable=len(readable),
         bytes=findings.counts["bytes"],
@@ -152,7 +151,7 @@ def survey_of(examined: Examined, image_size: Size | None, patch_size: int | Non
         animated=findings.counts["animated"],
         grayscale=findings.counts["grayscale"],
         sizes=_sizes(heights, widths) if len(readable) else None,
-        classes=_classes(examined.labels, examined.classes),
+        classes=_classes(examined.labels, images.classes),
         broken=len(findings.rows) - len(readable),
         problems=len(examined.problems),
         reasons=_reasons([*examined.problems, *findings.broken]),

@@ -1,32 +1,78 @@
 """The questions people ask most of a run, answered from its own numbers, each beside the curves that show it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from flexpredict.reports.numbers import format_number, percent
+from flexpredict.reports.sections import SECTIONS
 from flexpredict.runs.run_record import Run
-from flexpredict.runs.series import Point, Series
+from flexpredict.runs.series import Point, Series, is_finite
 
 Verdict = Literal["good", "watch", "bad", "open"]
 
 _RISE = 1.05  # a loss above its lowest by less than this has not risen
 _NEAR = 0.9  # of the best: what a healthy rank or spread keeps
 _COLLAPSED = 0.25  # of the best: what the training loop warns of as well
+_FEW_DIRECTIONS = 4.0  # a rank below this is a collapse, even if it never was higher
 _LITTLE_PLACE, _MUCH_PLACE = 0.3, 0.6  # location shares
 _WAITING = 0.1  # of the time
 _SPIKE = 10.0  # times the usual gradient norm
 _SPIKES = 3
+_TITLES = {section.key: section.title for section in SECTIONS}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """section: key of the section whose curves show it. question: empty where it is the title of that section."""
+    """An answer to a question.
+
+    Args:
+        section: key of the section whose curves show it.
+        verdict: how good that is.
+        short: the answer in a word or two.
+        text: what it follows from, and what to do.
+        question: empty where it is the title of the section.
+    """
 
     section: str
     verdict: Verdict
+    short: str
     text: str
     question: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with the answers of all runs. Runs are numbers; those with the same answer stand together."""
+
+    text: str
+    section: str
+    answers: tuple[tuple[Answer, tuple[int, ...]], ...]
+
+    @property
+    def is_title(self) -> bool:
+        return self.text == _TITLES[self.section]
+
+    def in_short(self) -> dict[tuple[Verdict, str], list[int]]:
+        """The runs by their answers in short."""
+        found: dict[tuple[Verdict, str], list[int]] = {}
+        for answer, runs in self.answers:
+            found.setdefault((answer.verdict, answer.short), []).extend(runs)
+        return found
+
+
+def questions(runs: Sequence[Run]) -> list[Question]:
+    """In the order of the sections."""
+    found: dict[tuple[str, str], dict[Answer, list[int]]] = {}
+    for number, run in enumerate(runs):
+        for answer in answers(run):
+            key = answer.section, answer.question or _TITLES[answer.section]
+            found.setdefault(key, {}).setdefault(answer, []).append(number)
+    places = list(_TITLES)
+    return [
+        Question(text, section, tuple((answer, tuple(numbers)) for answer, numbers in told.items()))
+        for (section, text), told in sorted(found.items(), key=lambda item: places.index(item[0][0]))
+    ]
 
 
 def answers(run: Run) -> list[Answer]:
@@ -37,31 +83,31 @@ def answers(run: Run) -> list[Answer]:
 
 def _learning(run: Run) -> Iterator[Answer]:
     probed = _probe(run)
-    loss = _means(run, "loss")
-    if probed is not None:
+    loss, ended = _means(run, "loss"), run.series.get("loss", Series()).last
+    if run.broke_down or (ended is not None and not is_finite(ended)):
+        remedy = "Try a lower learning rate, a longer warm-up, optimizer.clip_grad 1.0 or precision 32-true."
+        yield Answer("learning", "bad", "It broke down", f"The loss was not a finite number any more. {remedy}")
+    elif probed is not None:
         name, points = probed
         (_, first), (_, last), best = points[0], points[-1], max(points, key=lambda point: point[1])
-        text = f"{name} went from {percent(first)} to {percent(last)}"
+        text = f"Its {name} went from {percent(first)} to {percent(last)}"
         if len(points) < 2:
-            yield Answer("learning", "open", f"{name} is {percent(last)} so far: too early to tell.")
+            yield Answer("learning", "open", "Too early to tell", f"Its {name} is {percent(last)} so far.")
         elif last < best[1] - 0.02:
-            yield Answer(
-                "learning",
-                "watch",
-                f"{text}, after a best of {percent(best[1])} at step {best[0]:,.0f}: it learned, and has been losing "
-                "some of it since.",
-            )
+            since = f"after a best of {percent(best[1])} at step {best[0]:,.0f}"
+            yield Answer("learning", "watch", "No longer", f"{text}, {since}: it loses what it had learned.")
         elif last > first + 0.02:
-            yield Answer("learning", "good", f"Yes: {text}.")
+            yield Answer("learning", "good", "Yes", f"{text}.")
         else:
-            yield Answer("learning", "bad", f"Hardly: {text}.")
+            yield Answer("learning", "bad", "Hardly", f"{text}.")
     elif loss:
         (_, first), (_, last) = loss[0], loss[-1]
         yield Answer(
             "learning",
             "open",
+            "Not known",
             f"The loss went from {format_number(first)} to {format_number(last)}, which alone does not tell. Train "
-            "with --probe_data and any labeled images to know; the pictures on this page show what it sees.",
+            "with --probe_data and any labeled images to know.",
         )
 
 
@@ -77,13 +123,13 @@ def _rising_loss(run: Run) -> Iterator[Answer]:
     rose = f"It rose from {format_number(lowest[1])} at step {lowest[0]:,.0f} to {format_number(loss[-1][1])}"
     before, now = _at(run, "target_rank", lowest[0]), _last(run, "target_rank")
     if before is None or now is None:
-        yield Answer(
-            "learning", "open", f"{rose}. Targets change while they are learned, so that may be right.", question
-        )
-    elif now >= _NEAR * before:
+        text = f"{rose}. Targets change while they are learned, so that may be right."
+        yield Answer("learning", "open", "Not known", text, question)
+    elif now >= max(_NEAR * before, _FEW_DIRECTIONS):
         yield Answer(
             "learning",
             "good",
+            "Harder targets",
             f"{rose}, while the rank of the targets went from {format_number(before)} to {format_number(now)}: they "
             "became richer and harder to predict. The target encoder moves with the encoder, so losses of different "
             "steps do not compare.",
@@ -93,8 +139,9 @@ def _rising_loss(run: Run) -> Iterator[Answer]:
         yield Answer(
             "learning",
             "bad",
-            f"{rose}, while the rank of the targets fell from {format_number(before)} to {format_number(now)}: the "
-            "targets did not become harder. Try a lower learning rate or a longer warm-up.",
+            "It gets worse",
+            f"{rose}, while the rank of the targets went from {format_number(before)} to {format_number(now)}: they "
+            "did not become richer. Try a lower learning rate or a longer warm-up.",
             question,
         )
 
@@ -108,46 +155,50 @@ def _which_encoder(run: Run) -> Iterator[Answer]:
         name, points = probed
         best, last = max(points, key=lambda point: point[1]), points[-1]
         if best[1] > last[1] + 0.01:
-            yield Answer(
-                "learning",
-                "watch",
-                f"encoder_best.safetensors, saved at step {best[0]:,.0f} with a {name} of {percent(best[1])}; the "
-                f"last one, encoder.safetensors, has {percent(last[1])}.",
-                question,
+            text = (
+                f"It was saved at step {best[0]:,.0f} with a {name} of {percent(best[1])}; the last one, "
+                f"encoder.safetensors, has {percent(last[1])}."
             )
+            yield Answer("learning", "watch", "encoder_best.safetensors", text, question)
             return
-    role = "the encoder" if run.config.get("method") == "mae" else "the target encoder, the moving average"
-    yield Answer("learning", "good", f"encoder.safetensors: {role} of the last checkpoint.", question)
+    role = "The encoder" if run.config.get("method") == "mae" else "The target encoder, a moving average,"
+    yield Answer("learning", "good", "encoder.safetensors", f"{role} of the last checkpoint.", question)
 
 
 def _collapsing(run: Run) -> Iterator[Answer]:
+    told, worst, flat = [], 1.0, False
     for key, name in (("target_rank", "rank"), ("target_spread", "spread")):
         points, now = _means(run, key), _last(run, key)
-        if not points or now is None:
-            continue
-        best = max(value for _, value in points)
-        of_best = now / best if best > 0 else 0.0
-        text = f"the {name} of the targets is {format_number(now)}, {percent(of_best)} of its best"
-        if of_best < _COLLAPSED:
-            remedy = "Try a lower learning rate or a higher optimizer.ema_momentum."
-            yield Answer("collapse", "bad", f"It looks so: {text}. {remedy}")
-        elif of_best < 2 * _COLLAPSED:
-            yield Answer("collapse", "watch", f"Not yet, but {text}.")
-        else:
-            yield Answer("collapse", "good", f"No: {text}.")
+        if points and now is not None:
+            best = max(value for _, value in points)
+            of_best = now / best if best > 0 else 0.0
+            worst, flat = min(worst, of_best), flat or (name == "rank" and now < _FEW_DIRECTIONS)
+            told.append(f"{name} is {format_number(now)}, {percent(of_best)} of its best")
+    if not told:
+        return
+    text = f"The {'; the '.join(told)}."
+    if worst < _COLLAPSED or flat:
+        healthy = " Healthy features use dozens of directions." * flat
+        remedy = "Try a lower learning rate, a longer warm-up or a higher optimizer.ema_momentum."
+        yield Answer("collapse", "bad", "It looks so", f"{text}{healthy} {remedy}")
+    elif worst < 2 * _COLLAPSED:
+        yield Answer("collapse", "watch", "Not yet", text)
+    else:
+        yield Answer("collapse", "good", "No", text)
 
 
 def _only_place(run: Run) -> Iterator[Answer]:
     share = _last(run, "location_share")
     if share is None:
         return
-    text = f"the place explains {percent(share)} of the variance of patch features"
+    text = f"The place of a patch explains {percent(share)} of the variance of its features"
     if share > _MUCH_PLACE:
-        yield Answer("place", "bad", f"Mostly: {text}. Try stochastic positions, or targets.standardize=position.")
+        remedy = "Try stochastic positions, or targets.standardize=position."
+        yield Answer("place", "bad", "Mostly", f"{text}. {remedy}")
     elif share > _LITTLE_PLACE:
-        yield Answer("place", "watch", f"In part: {text}.")
+        yield Answer("place", "watch", "In part", f"{text}.")
     else:
-        yield Answer("place", "good", f"No: {text}; the rest is what is there.")
+        yield Answer("place", "good", "No", f"{text}.")
 
 
 def _noise(run: Run) -> Iterator[Answer]:
@@ -155,18 +206,21 @@ def _noise(run: Run) -> Iterator[Answer]:
     if ratio is None or kept is None or blur is None:
         return
     if ratio == 0:
-        yield Answer("noise", "open", "There is none in this run: every masked token knows its exact place.")
+        yield Answer("noise", "open", "There is none", "Every masked token knows its exact place.")
         return
     text = (
-        f"It is {format_number(ratio)} times as long as a position. {percent(kept)} of masked tokens are still "
-        f"nearest to their true place; on average a token seems {format_number(blur)} patches away from it."
+        f"It is {format_number(ratio)} times as long as a position: {percent(kept)} of masked tokens are still "
+        "nearest to their true place"
     )
     if kept > 0.995:
-        yield Answer("noise", "watch", f"{text} It hardly hides anything: try a higher positions.noise_to_signal.")
+        remedy = "To blur places, try a higher positions.noise_to_signal."
+        yield Answer("noise", "watch", "Hardly anything", f"{text}. {remedy}")
     elif kept < 0.05:
-        yield Answer("noise", "watch", f"{text} Little of the place is left: try a lower positions.noise_to_signal.")
+        remedy = "Little of the place is left: try a lower positions.noise_to_signal."
+        yield Answer("noise", "watch", "It hides too much", f"{text}. {remedy}")
     else:
-        yield Answer("noise", "good", text)
+        far = f"and on average a token seems {format_number(blur)} patches away from it"
+        yield Answer("noise", "good", "It blurs places", f"{text}, {far}.")
 
 
 def _gradients(run: Run) -> Iterator[Answer]:
@@ -179,11 +233,13 @@ def _gradients(run: Run) -> Iterator[Answer]:
         yield Answer(
             "optimization",
             "watch",
+            "It jumps",
             f"The gradient was more than {_SPIKE:.0f} times its usual length at {spikes} points of the log. Try "
             "optimizer.clip_grad, a longer warm-up or a lower learning rate.",
         )
     else:
-        yield Answer("optimization", "good", f"Gradients are usually {format_number(usual)} long, and few stand out.")
+        text = f"The gradient is usually {format_number(usual)} long, and hardly ever much longer."
+        yield Answer("optimization", "good", "Yes", text)
 
 
 def _speed(run: Run) -> Iterator[Answer]:
@@ -192,9 +248,10 @@ def _speed(run: Run) -> Iterator[Answer]:
         return
     text = f"{format_number(speed)} images per second, {percent(wait)} of the time waiting for them"
     if wait > _WAITING:
-        yield Answer("speed", "watch", f"{text}. Give more workers, or make images smaller with `flexpredict pack`.")
+        remedy = "Give more workers, or make images smaller with `flexpredict pack`."
+        yield Answer("speed", "watch", "It waits for images", f"{text}. {remedy}")
     else:
-        yield Answer("speed", "good", f"{text}: the model sets the pace.")
+        yield Answer("speed", "good", "Yes", f"{text}: the model sets the pace.")
 
 
 def _probe(run: Run) -> tuple[str, list[Point]] | None:

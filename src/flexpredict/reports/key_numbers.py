@@ -21,19 +21,19 @@ class KeyNumber:
 
 def key_numbers(run: Run) -> list[KeyNumber]:
     """Those that are known of this run."""
-    found = (_loss, _images, _speed, _time, _rank, _location_share, _location_blur, _accuracy)
+    found = (_accuracy, _loss, _rank, _location_share, _location_blur, _images, _speed, _time)
     return [number for find in found for number in [find(run)] if number is not None and number.value]
 
 
-def key_table(runs: list[Run]) -> list[tuple[str, list[str]]]:
-    """The same of several runs: a name, and the value of each run."""
-    columns = [{number.label: number.value for number in key_numbers(run)} for run in runs]
-    names = dict.fromkeys(name for column in columns for name in column)
-    return [(name, [column.get(name, "") for column in columns]) for name in names]
+def key_table(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
+    """The same of several runs: names, and the values of each run."""
+    rows = [{number.label: number.value for number in key_numbers(run)} for run in runs]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return names, [[row.get(name, "") for name in names] for row in rows]
 
 
 def _loss(run: Run) -> KeyNumber | None:
-    return _last_and_first(run, "loss", "Final loss", format_number)
+    return _last_and_first(run, "loss", "Loss", format_number)
 
 
 def _images(run: Run) -> KeyNumber | None:
@@ -64,8 +64,8 @@ def _location_share(run: Run) -> KeyNumber | None:
 
 def _location_blur(run: Run) -> KeyNumber | None:
     blur, kept = _series(run, "location_blur").last, _series(run, "location_kept").last
-    note = "patches" if kept is None else f"patches; {_percent('location_kept', kept)} keep their place"
-    return None if blur is None else KeyNumber("Location blur", format_number(blur), note)
+    note = "" if kept is None else f"{_percent('location_kept', kept)} keep their place"
+    return None if blur is None else KeyNumber("Location blur", f"{blur:.2f} patches", note)
 
 
 def _accuracy(run: Run) -> KeyNumber | None:

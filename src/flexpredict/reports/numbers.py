@@ -7,17 +7,21 @@ from flexpredict.runs.series import is_finite
 
 
 def format_number(value: float, digits: int = 3, unit: str = "") -> str:
-    """`12.3k`, `0.123`, `8×10⁻⁴`: SI prefixes where they are customary, powers of ten elsewhere."""
+    """`12.3k`, `0.120`, `8.00×10⁻⁴`: SI prefixes where they are customary, powers of ten elsewhere.
+
+    All but counts have all their digits, so that numbers beside each other are written alike.
+    """
     if not is_finite(value):
         return "not finite"
+    whole = value == 0 or (value == int(value) and not unit)
     # Rounded before the prefix is chosen, or 999.9 would be written 1000 and not 1k.
     value = float(f"{value:.{digits - 1}e}")
     size = abs(value)
     if value != 0 and (size < 1e-3 or size >= 1e15):
         exponent = math.floor(math.log10(size))
-        return f"{_plain(value / 10.0**exponent, digits)}×10{_superscript(exponent)}{unit}"
+        return f"{_plain(value / 10.0**exponent, digits, whole)}×10{_superscript(exponent)}{unit}"
     scale, prefix = _prefix(size)
-    return _plain(value / scale, digits) + prefix + unit
+    return _plain(value / scale, digits, whole) + prefix + unit
 
 
 def percent(share: float) -> str:
@@ -40,8 +44,9 @@ def said(value: Any) -> str:
     return str(value)
 
 
-def _plain(value: float, digits: int) -> str:
-    return f"{value:.{digits}g}".replace("-", "−")
+def _plain(value: float, digits: int, whole: bool) -> str:
+    text = f"{value:.{digits}g}" if whole else f"{value:#.{digits}g}".removesuffix(".")
+    return text.replace("-", "−")
 
 
 def _superscript(exponent: int) -> str:

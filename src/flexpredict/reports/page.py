@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flexpredict.reports.answers import Answer, answers
+from flexpredict.reports.answers import questions
 from flexpredict.reports.curves import curve_data, drawn_sections
 from flexpredict.reports.key_numbers import key_numbers, key_table
 from flexpredict.reports.numbers import format_number, said
 from flexpredict.reports.rendering import CHARTING_LIBRARY, render
 from flexpredict.reports.side_by_side import result_rows, setting_groups
-from flexpredict.reports.views import Views
-from flexpredict.runs.run_record import Run, Warned
+from flexpredict.reports.views.stored import Views
+from flexpredict.runs.run_record import Run, Warned, number
 
 _STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css", "explorer.css")
 _SCRIPTS = (
@@ -61,10 +61,10 @@ def render_page(subjects: Sequence[Subject], views: Views | None = None, served:
         run_labels=labels,
         subtitle=_subtitle(single) if single is not None else subjects[0].what if len(subjects) == 1 else "",
         tiles=[] if single is None else key_numbers(single),
-        key_table=key_table(runs) if len(runs) > 1 else [],
+        key_table=key_table(runs) if len(runs) > 1 else ([], []),
         warnings=[(label, text, when) for label, run in logged for text, when in _warnings(run)],
         notes=views.notes,
-        answers=_answers(logged),
+        questions=questions(runs),
         sections=drawn_sections(runs),
         curves=curve_data(runs, labels),
         views=_labeled(views, subjects),
@@ -105,7 +105,8 @@ def _position_kind(config: Mapping[str, Any]) -> str:
 
 
 def _subtitle(run: Run) -> str:
-    epoch = "" if run.epoch is None else format_number(run.epoch)
+    epochs = number(run.config.get("epochs"))  # the last batch may go beyond the last of them
+    epoch = "" if run.epoch is None else format_number(min(run.epoch, epochs or run.epoch))
     words = {
         "method": "{}",
         "image_size": "{} px",
@@ -116,13 +117,6 @@ def _subtitle(run: Run) -> str:
     }
     config = run.config
     return " · ".join(word.format(said(config[name])) for name, word in words.items() if config.get(name) is not None)
-
-
-def _answers(logged: Sequence[tuple[str, Run]]) -> list[tuple[str, Answer]]:
-    """With the label of the run; what the runs answer to one question stands together."""
-    found = [(label, answer) for label, run in logged for answer in answers(run)]
-    order = {question: place for place, question in enumerate(dict.fromkeys(answer.question for _, answer in found))}
-    return sorted(found, key=lambda pair: order[pair[1].question])
 
 
 def _warnings(run: Run) -> list[tuple[str, str]]:

@@ -58,11 +58,12 @@ def json_block(value: Any) -> Markup:
 
 
 def breakable(name: object) -> Markup:
-    """A long name of a setting, with places where a line may be broken: never in the middle of a word."""
+    """A long name or value, with places where a line may be broken: never in the middle of a word or option."""
     text = str(escape(printable(str(name))))
     for mark in ("_", ".", "/"):
         text = text.replace(mark, f"{mark}<wbr>")
-    return Markup(text)
+    words = (f'<span class="word">{word}</span>' if "-" in word else word for word in text.split(" "))
+    return Markup(" ".join(words))
 
 
 @cache

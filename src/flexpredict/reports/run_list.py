@@ -11,10 +11,11 @@ from flexpredict.errors import UserError
 from flexpredict.progress import duration
 from flexpredict.reports.numbers import format_number, said
 from flexpredict.reports.sections import METRICS
-from flexpredict.runs.encoder_file import is_run
+from flexpredict.runs.run_folder import is_run
 from flexpredict.runs.run_record import Run, number, read_run
 from flexpredict.runs.series import is_finite
 
+MOST_COMPARED = 16  # runs on one page: more lines in a chart cannot be told apart
 _MOST_RUNS = 1000
 _DEEPEST = 6  # folders below the root
 _STILL_TRAINING = 120  # seconds since the last line of the log

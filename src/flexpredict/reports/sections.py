@@ -72,17 +72,17 @@ SECTIONS = (
     ),
     Section(
         "place",
-        "Does it only tell where?",
-        "Location share is the part of the variance of patch features that the place of the patch explains: at 0% "
-        "features tell what is there, at 100% they tell where it is and nothing else; it should stay low.",
+        "Does it learn only positions?",
+        "Location share is the part of the variance of patch features that the position of the patch explains: at 0% "
+        "features tell what is there, at 100% they tell where it is and nothing else. It should stay low.",
         "a share that climbs past 60%: try stochastic positions, or a higher noise-to-signal ratio.",
-        (Metric("location_share", "Location share", "Variance of features that the place explains.", share=True),),
+        (Metric("location_share", "Location share", "Variance of features that the position explains.", share=True),),
     ),
     Section(
         "noise",
         "What does the noise do?",
-        "Masked tokens stand at noisy positions, and the same matrix A scales the noise and the context, "
-        "so that the model cannot drop one and keep the other; the curves should level off.",
+        "Masked tokens are given noisy positions. The same matrix A scales the noise and the context, so that the "
+        "model cannot drop one and keep the other. The curves should level off.",
         "‖A‖ shrinking to nothing, which switches the noise off, or hardly any token keeping its place, "
         "which leaves nothing to predict from.",
         (

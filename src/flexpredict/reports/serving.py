@@ -1,7 +1,7 @@
 """A local site of the runs below a folder: a list to sort, filter and choose from, and the page of what was chosen.
 
 It only reads. No file is ever sent: pages are made here, from numbers and pictures that the runs hold, and a run is
-named in an address only by what the list calls it.
+named in an address only by what the list calls it. Nothing here imports torch, so it starts at once.
 """
 
 import ipaddress
@@ -21,9 +21,8 @@ from starlette.routing import Route
 from flexpredict.reports.curves import curve_data
 from flexpredict.reports.page import Subject, render_page
 from flexpredict.reports.rendering import render
-from flexpredict.reports.run_list import COLUMNS, RunList, last_change, listed
-from flexpredict.reports.views import Views, stored_views
-from flexpredict.reports.writing import MOST_COMPARED
+from flexpredict.reports.run_list import COLUMNS, MOST_COMPARED, RunList, last_change, listed
+from flexpredict.reports.views.stored import Views, stored_views
 from flexpredict.runs.run_record import Run
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}

@@ -8,12 +8,12 @@ from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
 from flexpredict.files import write_text_atomically
 from flexpredict.reports.page import Subject, render_page
-from flexpredict.reports.run_list import find_runs
-from flexpredict.reports.views import Views, look_into, stored_views
-from flexpredict.runs.encoder_file import is_run
+from flexpredict.reports.run_list import MOST_COMPARED, find_runs
+from flexpredict.reports.views.looking import look_into
+from flexpredict.reports.views.stored import Views, stored_views
+from flexpredict.runs.run_folder import is_run
 from flexpredict.runs.run_record import read_run
 
-MOST_COMPARED = 16  # runs on one page: more lines in a chart cannot be told apart
 _GENERATOR = b'<meta name="generator" content="flexpredict">'
 
 
@@ -96,11 +96,5 @@ def _place(names: Sequence[str | Path], out: Path | None) -> Path:
 
 
 def _write(page: Path, text: str) -> Path:
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(page, text)
-    except OSError as error:
-        raise UserError(
-            f"Cannot write {page}: {error.strerror}. Check the permissions and the free space."
-        ) from error
+    write_text_atomically(page, text)
     return page

@@ -214,12 +214,11 @@ def _checksum(path: Path) -> str:
 
 
 def _prune(folder: Path, step: int, last: int) -> None:
-    """Remove older checkpoints but the last ones and those to be kept; newer ones, of steps that were taken back; and
-    what a process left that was killed."""
+    """Remove older checkpoints but the last ones and those to be kept; newer ones, of steps that were taken back."""
     best = (folder / "best").resolve()
     older = sorted((path for path in folder.glob("step-*") if _step_of(path) <= step), key=_step_of)
     newer = [path for path in folder.glob("step-*") if _step_of(path) > step]
-    for path in [*older[:-last], *newer, *folder.glob(".step-*.tmp")]:
+    for path in [*older[:-last], *newer]:
         if path.resolve() != best and not _is_kept(path):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -237,12 +236,12 @@ def _step_of(path: Path) -> int:
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    return {
-        f"{entry}/{name}": tensor
-        for optimizer in optimizers
-        for index, name in enumerate(_parameter_names(model, optimizer))
-        for entry, tensor in optimizer.state_dict()["state"].get(index, {}).items()
-    }
+    tensors: dict[str, Tensor] = {}
+    for optimizer in optimizers:
+        names = _parameter_names(model, optimizer)
+        for index, moments in optimizer.state_dict()["state"].items():
+            tensors |= {f"{entry}/{names[index]}": tensor for entry, tensor in moments.items()}
+    return tensors
 
 
 def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:

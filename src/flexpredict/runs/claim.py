@@ -56,7 +56,8 @@ class Claim:
             self.aside = aside
             self._make()
         self._ours = True
-        self.folder.checkpoints.mkdir()
+        self.folder.clear()
+        self.folder.checkpoints.mkdir(exist_ok=True)
 
     def give_up(self) -> None:
         """If a new run has nothing to show yet, leave everything as it was before."""

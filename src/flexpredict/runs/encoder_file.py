@@ -130,12 +130,6 @@ def read_encoder(path: Path) -> EncoderFile:
         ) from error
 
 
-def is_run(path: Path) -> bool:
-    """Whether this is the folder of a run."""
-    folder = RunFolder(path)
-    return path.is_dir() and (folder.encoder.exists() or folder.config.exists())
-
-
 def is_encoder_file(path: Path) -> bool:
     """Whether flexpredict wrote this file."""
     try:

@@ -1,11 +1,12 @@
 """The folder of one run: what is in it, and what it was made with."""
 
-import json
 import os
 import platform
 import shlex
+import shutil
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import yaml
 
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.files import append_line, write_text_atomically
+from flexpredict.files import append_line, write_json_atomically, write_text_atomically
 from flexpredict.runs.metrics import read_records
 from flexpredict.same_settings import read_settings, require_same_settings
 
@@ -56,8 +57,24 @@ class RunFolder:
             )
 
     def holds_something(self) -> bool:
-        """More than what a process leaves that was about to begin."""
-        return self.path.is_dir() and any(entry not in (self.mark, self.rehearsal) for entry in self.path.iterdir())
+        """More than what a process leaves that was killed before the run had begun: config.yaml is written last."""
+        if not self.path.is_dir():
+            return False
+        started = {self.mark, self.rehearsal, self.data, self.environment, self.starts, *self._half_written()}
+        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
+            started.add(self.checkpoints)
+        return any(entry not in started for entry in self.path.iterdir())
+
+    def clear(self) -> None:
+        """Remove what a process left that was killed."""
+        for path in (*self._half_written(), *self.checkpoints.glob(".*.tmp")):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        if not self.config.is_file():
+            for path in (self.data, self.environment, self.starts):
+                path.unlink(missing_ok=True)
 
     def has_begun(self) -> bool:
         """Whether training has left something: a checkpoint, a line of metrics, an unreadable image."""
@@ -78,13 +95,7 @@ class RunFolder:
                 f"There is no run to resume in {self.path} (no config.yaml). Start it without `resume`, "
                 "or name the right folder as `out`."
             )
-        try:
-            loaded = yaml.safe_load(self.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise UserError(f"{self.config} cannot be read: {in_a_line(error)} Restore it from a copy.") from error
-        if not isinstance(loaded, dict):
-            raise UserError(f"{self.config} is damaged: it holds {type(loaded).__name__}, not a mapping.")
-        return loaded
+        return read_config(self.config)
 
     def refuse_changes(
         self, config: dict[str, Any], free: Collection[str], saved: dict[str, Any] | None = None
@@ -101,7 +112,7 @@ class RunFolder:
 
     def save_data(self, identity: dict[str, Any]) -> None:
         """What the images are, so that a resumed run can be sure to have the same."""
-        write_text_atomically(self.data, json.dumps(identity, indent=2) + "\n")
+        write_json_atomically(self.data, identity)
 
     def refuse_other_data(self, identity: dict[str, Any]) -> None:
         """Other images would have another order, and the run would not be the one it was."""
@@ -126,20 +137,23 @@ class RunFolder:
             "machine": platform.platform(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
-            "versions": {name: _version(name) for name in _LIBRARIES},
+            "versions": versions(_LIBRARIES),
             **facts,
         }
         first = read_settings(self.environment, "Delete it.") if self.environment.is_file() else {}
         if not first:
-            write_text_atomically(self.environment, json.dumps(now, indent=2) + "\n")
+            write_json_atomically(self.environment, now)
         new = {name: value for name, value in now.items() if name in ("date", "command") or first.get(name) != value}
         start = {"step": step, "host": platform.node(), "job": current_job(), **(new if first else {})}
         append_line(self.starts, start)
 
     def started_by(self, job: str | None) -> bool:
-        """Whether the last start was of this job of a cluster."""
-        starts = read_records(self.starts)
+        """Whether the last start was of this job of a cluster (None: there is no job)."""
+        starts = read_records(self.starts) if job else []
         return bool(starts) and starts[-1].get("job") == job
+
+    def _half_written(self) -> Iterator[Path]:
+        return self.path.glob(".*.tmp")
 
     def _free_name(self) -> Path:
         number = 2
@@ -148,11 +162,31 @@ class RunFolder:
         return candidate
 
 
-def _version(name: str) -> str:
+def is_run(path: Path) -> bool:
+    """Whether this is the folder of a run."""
+    folder = RunFolder(path)
+    return path.is_dir() and (folder.encoder.exists() or folder.config.exists())
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a run's config.yaml."""
+    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
     try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+        config = yaml.load(path.read_text(encoding="utf-8"), parser)  # both are safe
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} cannot be read: {in_a_line(error)} Restore it from a copy.") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{path} holds no settings (`name: value` lines). Restore it from a copy.")
+    return config
+
+
+def versions(libraries: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for name in libraries:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def current_job() -> str | None:

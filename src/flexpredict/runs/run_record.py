@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flexpredict.errors import UserError
-from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_folder import RunFolder, read_config
 from flexpredict.runs.series import Series, is_finite
 
 MOST_WARNINGS = 50  # different ones
@@ -18,6 +16,7 @@ MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all
 NOT_DRAWN = {"step", "epoch"}
 # Writers of strict JSON have nothing but null for a number that is not finite. A truth value is no number.
 DRAWN_TYPES = {int, float, type(None)}
+STOPPED = "so training stopped"  # in the warning of a run whose loss was not a number
 
 
 @dataclass
@@ -47,6 +46,11 @@ class Run:
     more_skipped: int = 0
     unreadable: list[str] = field(default_factory=list)  # what of the folder could not be read, in words
     encoders: tuple[str, ...] = ()  # names of the encoder files that are there
+
+    @property
+    def broke_down(self) -> bool:
+        """Whether it ended because its loss was not a number, and was not resumed."""
+        return any(STOPPED in text and (warned.last or 0) >= self.steps for text, warned in self.warnings.items())
 
     @property
     def seconds(self) -> float:
@@ -84,15 +88,7 @@ def read_run(run: Path) -> Run:
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path} is missing, so {path.parent} is not a run folder. Give the folder of a run.")
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(
-            f"{path} cannot be read: {error}. Restore it from the recipe the run was started with."
-        ) from error
-    if not isinstance(config, dict):
-        raise UserError(f"{path} holds no settings (`name: value` lines). Restore it from the recipe of the run.")
-    return config
+    return read_config(path)
 
 
 def _read_json(record: Run, path: Path) -> Any:

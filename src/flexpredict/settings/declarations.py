@@ -31,6 +31,14 @@ class Setting:
         return any(get_origin(kind) is list for kind in alternatives(self.kind))
 
     @property
+    def is_switch(self) -> bool:
+        return alternatives(self.kind) == [bool]
+
+    @property
+    def is_pair(self) -> bool:
+        return all(get_origin(kind) is tuple for kind in alternatives(self.kind))
+
+    @property
     def choices(self) -> list[str]:
         """The words to choose from, where there are such."""
         kinds = alternatives(self.kind)

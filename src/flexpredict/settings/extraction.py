@@ -80,7 +80,7 @@ def one_image_size(value: SizeLike | None) -> tuple[int, int] | None:
     """224, "224", "256x192" (height x width) or a pair -> height and width."""
     if value is None:
         return None
-    sizes = parse_image_sizes("x".join(map(str, value)) if isinstance(value, tuple | list) else value)
+    sizes = parse_image_sizes(value)
     if len(sizes) > 1:
         raise UserError(f"image_size={value} names several sizes. Give one, such as 224 or 256x192.")
     return sizes[0]

@@ -16,6 +16,9 @@ class Optimizer:
         lr: peak learning rate of AdamW (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default
             8e-4 · √(batch / 2048), but at least 5e-4; small runs 3e-3).
         muon_lr: peak learning rate of Muon; both follow one schedule.
+        encoder_lr: learning rate of the encoder, as a share of that of the rest (continued runs 0.01, else 1).
+        predictor_warmup_epochs: for so long only the rest learns, and the encoder stays as it was (by default a
+            quarter of the epochs where the encoder has learned already and the predictor is new, else 0).
         start_lr: learning rate at the start of the warm-up, as a share of lr (published 0.25; small runs 0).
         final_lr: learning rate at the end of the cosine, as a share of lr (published 0.00125; small runs 0.01).
         warmup_epochs: length of the linear warm-up (paper: 15 of 600 for B and L, 40 of 300 for H; by default a
@@ -35,6 +38,8 @@ class Optimizer:
     kind: Literal["adamw", "muon"] | None = None
     lr: float | None = ranged(None, least=0)
     muon_lr: float = ranged(0.02, above=0)
+    encoder_lr: float | None = ranged(None, least=0)
+    predictor_warmup_epochs: float | None = ranged(None, least=0)
     start_lr: float | None = ranged(None, least=0)
     final_lr: float | None = ranged(None, least=0)
     warmup_epochs: float | None = ranged(None, least=0)
@@ -53,6 +58,8 @@ class SettledOptimizer(Optimizer):
 
     kind: Literal["adamw", "muon"] = "adamw"
     lr: float = 0.0
+    encoder_lr: float = 1.0
+    predictor_warmup_epochs: float = 0.0
     start_lr: float = 0.0
     final_lr: float = 0.0
     warmup_epochs: float = 0.0

@@ -11,7 +11,7 @@ from flexpredict.settings.positions import Positions
 from flexpredict.settings.ranges import ranged
 from flexpredict.settings.targets import Targets
 
-Scale = Literal["small", "published"]
+Scale = Literal["small", "continued", "published"]
 MethodName = Literal["ijepa", "mae", "data2vec"]
 Precision = Literal["32-true", "bf16-mixed"]
 EncoderPositions = Literal["sincos", "learned", "relative"]
@@ -59,8 +59,8 @@ class Recipe:
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or each parameter (by default
             stop; small runs crop and flip).
-        scale: which defaults the run has: 'published', or 'small' (by default where it sees fewer than 5 million
-            images from new weights).
+        scale: which defaults the run has: 'published', 'small' (by default where it sees fewer than 5 million
+            images from new weights), or 'continued' (by default with init_from).
         epochs: passes over the data (by default from the amount of data and the hardware).
         minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.

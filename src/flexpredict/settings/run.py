@@ -41,8 +41,6 @@ class RunSettings(Recipe, RecipeFile):
 
     Args:
         out: the run folder to make.
-        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
-            are given beside it override it.
         resume: continue the interrupted run in `out`, with the recipe that it has; the images may have moved. More
             `epochs` make it longer: from there on, its schedules are those of the longer run.
         overwrite: replace the run in `out`, which is moved to OUT.1.

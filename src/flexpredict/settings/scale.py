@@ -22,7 +22,18 @@ _OPTIMIZER: dict[Scale, dict[str, Any]] = {
         "final_lr": 0.00125,
         "weight_decay": 0.04,
         "final_weight_decay": 0.4,
+        "encoder_lr": 1.0,
         "ema_momentum": 0.996,
+    },
+    "continued": {
+        "kind": "adamw",
+        "lr": 1e-3,  # a new predictor has everything to learn
+        "encoder_lr": 0.01,  # and a good encoder much to forget: at 5e-5 it does within fifty steps
+        "start_lr": 0.0,
+        "final_lr": 0.01,
+        "weight_decay": 0.05,
+        "final_weight_decay": 0.05,
+        "ema_momentum": 0.999,
     },
     "small": {
         "kind": "muon",  # learns as much in half the time
@@ -31,11 +42,13 @@ _OPTIMIZER: dict[Scale, dict[str, Any]] = {
         "final_lr": 0.01,
         "weight_decay": 0.05,  # 0.4 belongs to hundreds of epochs
         "final_weight_decay": 0.05,
+        "encoder_lr": 1.0,
         "ema_momentum": 0.99,  # 0.996 hardly moves in a thousand steps, 0.97 collapses
     },
 }
 _AUGMENTATION: dict[Scale, Augmentation] = {
     "published": PRESETS["stop"],
+    "continued": Augmentation(flip=0.5),
     "small": Augmentation(flip=0.5),  # blur and grayscale hide what little a small model can tell
 }
 
@@ -44,9 +57,11 @@ def scale_of(recipe: Recipe, images: float) -> Scale:
     """Which defaults a run is to have that sees so many images."""
     if recipe.scale is not None:
         return recipe.scale
-    # Other methods have defaults of their own, and weights that are good already want the gentler ones.
-    small = images < SMALL_RUN and recipe.method == "ijepa" and recipe.init_from is None
-    return "small" if small else "published"
+    if recipe.method != "ijepa":  # the others have defaults of their own
+        return "published"
+    if recipe.init_from is not None:
+        return "continued"
+    return "small" if images < SMALL_RUN else "published"
 
 
 def published_lr(batch_size: int) -> float:
@@ -56,7 +71,7 @@ def published_lr(batch_size: int) -> float:
 
 def with_defaults(recipe: Recipe, scale: Scale, lr: float) -> Recipe:
     """The recipe with what it leaves open set to the defaults of this scale. lr: the published learning rate."""
-    targets: dict[str, Any] = {"standardize": "feature" if scale == "small" else "none"}
+    targets: dict[str, Any] = {"standardize": "none" if scale == "published" else "feature"}
     return replace(
         recipe,
         scale=scale,
@@ -78,7 +93,7 @@ def _noise(positions: Positions, scale: Scale) -> Positions:
     if positions.kind != "stochastic" or (positions.noise_std, positions.noise_to_signal) != (None, None):
         return positions
     # At the paper's ratio of 0.2 the noise never moves a token to another place.
-    return replace(positions, noise_to_signal=0.5) if scale == "small" else replace(positions, noise_std=0.25)
+    return replace(positions, noise_std=0.25) if scale == "published" else replace(positions, noise_to_signal=0.5)
 
 
 def _filled(settings: Any, values: dict[str, Any]) -> Any:

@@ -51,7 +51,7 @@ Panel = Callable[[Axes], None]
 
 @contextmanager
 def drawing(path: Path, width: float, height: float, dpi: int = 100) -> Iterator[Figure]:
-    """A figure of so many inches, written to `path` when it is done. No window is needed."""
+    """A figure, width x height in inches, that is written to `path` at the end."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from flexpredict.data.loader import Batch, Batches, training_batches
+from flexpredict.data.loader import Batch, Batches, starting_places, training_batches
 from flexpredict.data.sources.opening import ImageSource, ImageStream, is_stream
 from flexpredict.data.sources.streams import Place
-from flexpredict.data.stream_loader import starting_places, stream_batches
 from flexpredict.errors import UserError
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import gather
@@ -36,7 +35,7 @@ class RankBatches:
 
     def rewind(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint with this state."""
-        self.skipped = SkippedImages(self._fabric, self._plan, self._folder.skipped)
+        self.skipped = SkippedImages(self._fabric, self._folder.skipped, self._plan)
         self._last: Batch | None = None
         self._error = ""  # why this rank has no more batches, which the others do not know yet
         self._places = {int(consumer): Place(*place) for consumer, place in state.get("places", {}).items()}
@@ -82,22 +81,24 @@ class RankBatches:
 
     def _open(self, source: ImageSource | ImageStream, first_step: int) -> Batches:
         recipe, ranks = self._plan.recipe, self._fabric.world_size
-        how: dict[str, Any] = {
-            "seed": recipe.seed,
-            "batch_size": recipe.batch_size,
-            "first_step": first_step,
-            "last_step": self._plan.steps,
-            "rank": self._fabric.global_rank,
-            "world_size": ranks,
-            "workers": recipe.workers,
-        }
         if is_stream(source):
             # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
             self._places = starting_places(self._places, ranks * max(1, recipe.workers))
-            return stream_batches(source, recipe.augmentation, self._plan.image_sizes, **how, places=self._places)
-        if first_step == 0:
+        elif first_step == 0:
             self.skipped.add(source.problems)
-        return training_batches(source, recipe.augmentation, self._plan.image_sizes, **how)
+        return training_batches(
+            source,
+            recipe.augmentation,
+            self._plan.image_sizes,
+            seed=recipe.seed,
+            batch_size=recipe.batch_size,
+            first_step=first_step,
+            last_step=self._plan.steps,
+            rank=self._fabric.global_rank,
+            world_size=ranks,
+            workers=recipe.workers,
+            places=self._places,
+        )
 
     def _blank(self) -> Batch:
         share = self._plan.recipe.batch_size // self._fabric.world_size

@@ -3,7 +3,7 @@ taken back to the last checkpoint to leave out the batch that did it."""
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from lightning_fabric import Fabric
@@ -15,6 +15,21 @@ from flexpredict.training.engine import gather
 _EXPLODED = 100.0  # times the mean of the last line of metrics
 _SMALL = 0.01  # losses below this are all alike
 _MOST_LEFT_OUT = 10
+
+
+class BadStep(NamedTuple):
+    """The first step after which a run must not go on, and why."""
+
+    step: int
+    loss: float | None = None  # None: the weights are not numbers
+
+    @property
+    def description(self) -> str:
+        if self.loss is None:
+            return f"The weights are not numbers after step {self.step}"
+        if math.isnan(self.loss):
+            return f"The loss of step {self.step} is not a number"
+        return f"The loss of step {self.step} exploded to {self.loss:.3g}"
 
 
 class LossGuard:
@@ -46,16 +61,16 @@ class LossGuard:
         here = torch.stack([torch.full_like(loss, step), loss])
         self._bad = torch.where(bad & (self._bad[0] < 0), here, self._bad)
 
-    def bad_step(self, parameters: Iterable[Tensor] = ()) -> tuple[int, float] | None:
-        """The first step with a bad loss on any rank, and that loss; None if all is well.
+    def bad_step(self, step: int, parameters: Iterable[Tensor] = ()) -> BadStep | None:
+        """The first step with a bad loss on any rank; None if all is well up to this step.
 
         parameters: of a model that is about to be saved: a loss tells only in the next step that they are broken.
         """
-        found = [(int(step), loss) for step, loss in gather(self._fabric, self._bad.tolist()) if step >= 0]
+        found = [BadStep(int(bad), loss) for bad, loss in gather(self._fabric, self._bad.tolist()) if bad >= 0]
         if found:
-            return min(found)
+            return min(found, key=lambda bad: bad.step)
         broken = any(not bool(torch.isfinite(_own_part(parameter)).all()) for parameter in parameters)
-        return (-1, math.nan) if any(gather(self._fabric, broken)) else None
+        return BadStep(step) if any(gather(self._fabric, broken)) else None
 
     def be_careful(self, until: int) -> None:
         """Look at every step before it is applied, up to this one."""

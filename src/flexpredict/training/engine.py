@@ -11,6 +11,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from flexpredict.errors import UserError
 from flexpredict.runs.claim import Claim
+from flexpredict.training.rendezvous import join_ranks
 from flexpredict.training.sharding import sharding_strategy
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def launch_fabric(
     strategy: str = "auto",
     precision: str | None = None,
 ) -> Fabric:
-    """Start the processes, or join those that torchrun started: then it has decided how many there are."""
+    """Start the processes, or join those that torchrun or `fabric run` has started, in the number that it decided."""
     if devices != "auto" and not (str(devices).isdecimal() and int(devices)):
         raise UserError(f"devices={devices} does not work: give a number, or auto.")
     if torch.distributed.is_torchelastic_launched():
@@ -62,7 +63,9 @@ def launch_fabric(
         raise UserError(
             f"accelerator={accelerator} with devices={devices} cannot be used here: {' '.join(str(error).split())}"
         ) from error
-    fabric.launch()
+    join_ranks("nccl" if fabric.device.type == "cuda" else "gloo")
+    if os.environ.get("LT_CLI_USED", "0") == "0":  # else `fabric run` has done it
+        fabric.launch()
     return fabric
 
 

@@ -1,11 +1,11 @@
 """The training loop, top to bottom."""
 
-import math
 import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,12 +21,13 @@ from flexpredict.methods.method import Method, Prediction
 from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import Keep, load_checkpoint, save_checkpoint
-from flexpredict.runs.encoder_file import EncoderSpec, Trained, save_encoder
+from flexpredict.runs.encoder_file import Trained, save_encoder
 from flexpredict.runs.metrics import Record
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_record import STOPPED
 from flexpredict.training.batches import RankBatches
 from flexpredict.training.checkpoint_timer import CheckpointTimer
-from flexpredict.training.divergence import REMEDY, LossGuard, gradient_norm
+from flexpredict.training.divergence import REMEDY, BadStep, LossGuard, gradient_norm
 from flexpredict.training.health import feature_health, location_health, position_health
 from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
@@ -50,139 +51,182 @@ class Outcome:
     signal: int | None = None
 
 
-def train(
-    fabric: Fabric,
-    plan: Plan,
-    source: ImageSource | ImageStream,
-    model: Method,
-    spec: EncoderSpec,
-    folder: RunFolder,
-    progress: TrainingProgress,
-    probe: Probe | None = None,
-    at_checkpoint: Callable[[], object] = lambda: None,
-) -> Outcome:
-    """Train `model` from the newest checkpoint in `folder` (or from the start) to the end of the plan.
+class Training:
+    """A run that goes on from the newest checkpoint in its folder, or begins.
 
-    at_checkpoint: what the first rank does besides, when it has written one.
+    Args:
+        probe: measures the encoder now and then.
+        at_checkpoint: what the first rank does besides, when it has written one.
     """
-    recipe, settings = plan.recipe, plan.recipe.optimizer
-    model.to(fabric.device)
-    if recipe.compile:
-        for network in model.compiled_parts():
-            network.compile(dynamic=True)
-    stochastic = model.masked_tokens.stochastic
-    noise_std = stochastic.noise_std  # at the start
-    wrapped = fabric.setup_module(model)
-    optimizers = build_optimizers(settings, model)
-    wrapped_optimizers = _as_list(fabric.setup_optimizers(*optimizers))
 
-    state = load_checkpoint(folder.checkpoints, model, optimizers, progress.warn) or {"step": 0}
-    log = RunLog(fabric, plan, folder, progress, state)
-    fabric.barrier()  # the first rank has dropped what files say of later steps; now all may read them
-    guard = LossGuard(fabric, state)
-    batches = RankBatches(fabric, plan, source, folder, state)
-    timer = CheckpointTimer()
-    best: float = state.get("best", 0.0)  # accuracy of the probe so far
-    step: int = state["step"]
+    def __init__(
+        self,
+        fabric: Fabric,
+        plan: Plan,
+        source: ImageSource | ImageStream,
+        model: Method,
+        folder: RunFolder,
+        progress: TrainingProgress,
+        probe: Probe | None = None,
+        at_checkpoint: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._fabric, self._plan, self._model, self._folder = fabric, plan, model, folder
+        self._progress, self._probe, self._at_checkpoint = progress, probe, at_checkpoint
+        model.to(fabric.device)
+        if plan.recipe.compile:
+            for network in model.compiled_parts():
+                network.compile(dynamic=True)
+        self._noise_std = model.masked_tokens.stochastic.noise_std  # at the start
+        self._wrapped = fabric.setup_module(model)
+        self._optimizers = build_optimizers(plan.recipe.optimizer, model)
+        self._wrapped_optimizers = _as_list(fabric.setup_optimizers(*self._optimizers))
 
-    def save(done: int, keep: Keep) -> None:
-        saved = {**log.state(), **guard.state(), **batches.state(), "best": best}
-        with timer.writing():
-            save_checkpoint(folder.checkpoints, done, model, optimizers, saved, keep, fabric.is_global_zero)
-            encoder, role = model.saved_encoder
-            save_encoder(folder.encoder, encoder, spec, role, Trained(done, plan.steps), fabric.is_global_zero)
-            if fabric.is_global_zero:
-                at_checkpoint()
-            fabric.barrier()
+        state = load_checkpoint(folder.checkpoints, model, self._optimizers, progress.warn) or {"step": 0}
+        self._log = RunLog(fabric, folder, progress, state, plan.recipe.loggers)
+        fabric.barrier()  # the first rank has dropped what files say of later steps; now all may read them
+        self._guard = LossGuard(fabric, state)
+        self._batches = RankBatches(fabric, plan, source, folder, state)
+        self._timer = CheckpointTimer()
+        self._best: float = state.get("best", 0.0)  # accuracy of the probe so far
+        self._step: int = state["step"]
 
-    if step == 0 and recipe.on_nan == "rollback":
-        save(0, Keep(recipe.keep_last))  # something to go back to
+    def run(self) -> Outcome:
+        """To the end of the plan, or until a signal comes."""
+        plan, recipe = self._plan, self._plan.recipe
+        if self._step == 0 and recipe.on_nan == "rollback":
+            self._save(Keep(recipe.keep_last))  # something to go back to
+        with stop_on_signal(self._progress.stopping) as stop, self._batches.deaths_explained(), closing(self._log):
+            while self._step < plan.steps:
+                done = self._step + 1
+                due = plan.log_due(done)
+                prediction, record = self._take_step(due)
+                time_to_save = self._timer.due() and not recipe.checkpoint_every
+                stopping, saving = _agreed(self._fabric, done, due, stop.requested, time_to_save)
+                saving = stopping or saving or plan.checkpoint_due(done)
+                if due or saving:
+                    self._batches.settle(done)
+                    bad = self._guard.bad_step(done, self._model.parameters() if saving else ())
+                    if bad is not None:
+                        self._go_back(bad)
+                        continue
+                self._step = done
+                is_best = due and self._write_log(prediction, record)
+                if saving or (is_best and recipe.keep_best):
+                    self._save(Keep(recipe.keep_last, this=plan.keep_due(done), best=is_best and recipe.keep_best))
+                self._progress.step(done)
+                if stopping:
+                    break
+        interrupted = (stop.number or signal.SIGTERM) if self._step < plan.steps else None
+        return Outcome(self._step, finished=self._step == plan.steps, signal=interrupted)
 
-    with stop_on_signal(progress.stopping) as stop, batches.deaths_explained(), closing(log):
-        while step < plan.steps:
-            started = time.perf_counter()
-            batch = next(batches)
+    def _take_step(self, due: bool) -> tuple[Prediction | None, Record]:
+        """Read a batch, and update all weights by it. Returns what was predicted (None: the batch was left out), and
+        values to log if a line is due."""
+        started = time.perf_counter()
+        batch = next(self._batches)
+        settings, step = self._plan.recipe.optimizer, self._step
 
-            # Published schedules, each a function of the step.
-            lr, weight_decay = plan.learning_rate(step), plan.weight_decay(step)
-            momentum = linear(step, plan.steps, settings.ema_momentum, settings.final_ema_momentum)
-            noise = recipe.positions
-            stochastic.noise_std = noise_std * noise_share(noise.schedule, step, plan.steps, noise.final_level)
-            set_rates(optimizers, plan.rate(step), weight_decay)
+        # Published schedules, each a function of the step.
+        lr, weight_decay = self._plan.learning_rate(step), self._plan.weight_decay(step)
+        momentum = linear(step, self._plan.steps, settings.ema_momentum, settings.final_ema_momentum)
+        noise = self._plan.recipe.positions
+        share = noise_share(noise.schedule, step, self._plan.steps, noise.final_level)
+        self._model.masked_tokens.stochastic.noise_std = self._noise_std * share
+        set_rates(self._optimizers, self._plan.rate(step), weight_decay, self._plan.encoder_rate(step))
+        epoch = (step + 1) * self._plan.recipe.batch_size / self._plan.samples
+        record: Record = {"epoch": epoch, "lr": lr, "weight_decay": weight_decay}
 
-            images = normalize(batch.images.to(fabric.device, non_blocking=True))
-            masks, keys = _masks_and_noise(fabric, plan, model, batch, step)
-            # Masks and noise have keys of their own; this is for models with dropout.
-            torch.manual_seed(stream_key(recipe.seed, "torch", step, fabric.global_rank))
-            loss = torch.zeros((), device=fabric.device)
-            part = len(images) // recipe.accumulate
-            for start in range(0, len(images), part):
-                now = slice(start, start + part)
-                with fabric.no_backward_sync(wrapped, enabled=start + part < len(images)):
-                    prediction: Prediction = wrapped(images[now], masks.context[now], masks.targets[now], keys[now])
-                    fabric.backward(prediction.loss / recipe.accumulate)
-                loss += prediction.loss.detach() / recipe.accumulate
-
-            done = step + 1
-            due = plan.log_due(done)
-            record: Record = {"lr": lr, "weight_decay": weight_decay}
-            left_out = guard.leaves_out(done, loss, model)
-            if left_out:
-                log.warn(done, f"The loss of step {done} is {float(loss):.3g}: its batch was left out.")
-            else:
-                if settings.clip_grad is not None:
-                    fabric.clip_gradients(
-                        wrapped, wrapped_optimizers[0], max_norm=settings.clip_grad, error_if_nonfinite=False
-                    )
-                if due:
-                    record["grad_norm"] = gradient_norm(model)
-                for optimizer in wrapped_optimizers:
-                    optimizer.step()
-                record |= model.after_step(momentum)
-                guard.look(done, loss)
-                log.add(loss, len(images), batches.waited, time.perf_counter() - started)
-            for optimizer in wrapped_optimizers:
-                optimizer.zero_grad()
-
-            stopping, saving = _agreed(fabric, done, due, stop.requested, timer.due() and not recipe.checkpoint_every)
-            saving = stopping or saving or plan.checkpoint_due(done)
-            bad = None
-            if due or saving:
-                batches.settle(done)
-                bad = guard.bad_step(model.parameters() if saving else ())
-            if bad is not None:
-                state = _back_to_checkpoint(plan, folder, bad, done, model, optimizers, log, progress)
-                log.rewind(state)
-                fabric.barrier()
-                guard.rewind(state)
-                guard.be_careful(until=done)
-                batches.rewind(state)
-                best, step = state.get("best", 0.0), state["step"]
-                continue
-
-            is_best = False
+        loss, prediction = self._forward_and_backward(batch)
+        left_out = self._guard.leaves_out(step + 1, loss, self._model)
+        if left_out:
+            self._log.warn(step + 1, f"The loss of step {step + 1} is {float(loss):.3g}: its batch was left out.")
+        else:
+            if settings.clip_grad is not None:
+                first = self._wrapped_optimizers[0]
+                self._fabric.clip_gradients(
+                    self._wrapped, first, max_norm=settings.clip_grad, error_if_nonfinite=False
+                )
             if due:
-                with whole_weights(model):
-                    record |= position_health(model.masked_tokens, stream_key(recipe.seed, "location blur", step))
-                    if not left_out:
-                        record |= _prediction_health(prediction, recipe.masking.contexts_per_image)
-                    if probe is not None and plan.probe_due(done):
-                        record |= probe(model.saved_encoder[0])
-                guard.expect(log.write(done, record, len(batches.skipped)))
-                # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
-                probed = record.get("linear_accuracy", record.get("knn_accuracy", 0.0))
-                if is_best := probed > best:
-                    best = probed
-                    encoder, role = model.saved_encoder
-                    save_encoder(folder.best_encoder, encoder, spec, role, Trained(done), fabric.is_global_zero)
-            if saving or (is_best and recipe.keep_best):
-                save(done, Keep(recipe.keep_last, this=plan.keep_due(done), best=is_best and recipe.keep_best))
-            step = done
-            progress.step(done)
-            if stopping:
-                break
-    interrupted = (stop.number or signal.SIGTERM) if step < plan.steps else None
-    return Outcome(step, finished=step == plan.steps, signal=interrupted)
+                record["grad_norm"] = gradient_norm(self._model)
+            for optimizer in self._wrapped_optimizers:
+                optimizer.step()
+            record |= self._model.after_step(momentum)
+            self._guard.look(step + 1, loss)
+            self._log.add(loss, len(batch.images), self._batches.waited, time.perf_counter() - started)
+        for optimizer in self._wrapped_optimizers:
+            optimizer.zero_grad()
+        return None if left_out else prediction, record
+
+    def _forward_and_backward(self, batch: Batch) -> tuple[Tensor, Prediction]:
+        """Gradients of a batch, in as many parts as the recipe says. Returns the loss and the last prediction."""
+        fabric, recipe, step = self._fabric, self._plan.recipe, self._step
+        images = normalize(batch.images.to(fabric.device, non_blocking=True))
+        masks, keys = _masks_and_noise(fabric, self._plan, self._model, batch, step)
+        # Masks and noise have keys of their own; this is for models with dropout.
+        torch.manual_seed(stream_key(recipe.seed, "torch", step, fabric.global_rank))
+        loss = torch.zeros((), device=fabric.device)
+        part = len(images) // recipe.accumulate
+        for start in range(0, len(images), part):
+            now = slice(start, start + part)
+            with fabric.no_backward_sync(self._wrapped, enabled=start + part < len(images)):
+                prediction: Prediction = self._wrapped(images[now], masks.context[now], masks.targets[now], keys[now])
+                fabric.backward(prediction.loss / recipe.accumulate)
+            loss += prediction.loss.detach() / recipe.accumulate
+        return loss, prediction
+
+    def _write_log(self, prediction: Prediction | None, record: Record) -> bool:
+        """A line of metrics, with the probe where it is due. Returns whether this encoder is the best so far."""
+        plan, model, step = self._plan, self._model, self._step
+        with whole_weights(model):
+            record |= position_health(model.masked_tokens, stream_key(plan.recipe.seed, "location blur", step - 1))
+            if prediction is not None:
+                record |= _prediction_health(prediction, plan.recipe.masking.contexts_per_image)
+            if self._probe is not None and plan.probe_due(step):
+                record |= self._probe(model.saved_encoder[0])
+        self._guard.expect(self._log.write(step, record, len(self._batches.skipped)))
+        # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
+        probed = record.get("linear_accuracy", record.get("knn_accuracy", 0.0))
+        if probed <= self._best:
+            return False
+        self._best = probed
+        self._save_encoder(self._folder.best_encoder, Trained(step))
+        return True
+
+    def _save(self, keep: Keep) -> None:
+        """A checkpoint, the encoder, and whatever else is done at this occasion."""
+        state = {**self._log.state(), **self._guard.state(), **self._batches.state(), "best": self._best}
+        first = self._fabric.is_global_zero
+        with self._timer.writing():
+            save_checkpoint(self._folder.checkpoints, self._step, self._model, self._optimizers, state, keep, first)
+            self._save_encoder(self._folder.encoder, Trained(self._step, self._plan.steps))
+            if first:
+                self._at_checkpoint()
+            self._fabric.barrier()
+
+    def _save_encoder(self, path: Path, trained: Trained) -> None:
+        encoder, role = self._model.saved_encoder
+        save_encoder(path, encoder, self._plan.encoder, role, trained, self._fabric.is_global_zero)
+
+    def _go_back(self, bad: BadStep) -> None:
+        """Undo what a bad step has done, if that is wanted; else stop before a broken model is logged or saved."""
+        reached, checkpoints = self._step + 1, self._folder.checkpoints
+        what = bad.description
+        if self._plan.recipe.on_nan == "stop":
+            self._log.keep_warning(reached, f"{what}, {STOPPED}. {REMEDY}")
+            before = f"The last checkpoint, in {checkpoints}, is from before and whole. "
+            raise UserError(
+                f"{what}, so training stopped. {before * any(checkpoints.glob('step-*'))}{REMEDY} Or resume it "
+                "with on_nan=rollback, which leaves out the batch that did it."
+            )
+        state = load_checkpoint(checkpoints, self._model, self._optimizers, self._progress.warn)
+        assert state is not None  # one is written before the first step
+        self._progress.warn(f"{what}: the run goes back to step {state['step']} and leaves out that batch.")
+        self._log.rewind(state)
+        self._fabric.barrier()
+        self._guard.rewind(state)
+        self._guard.be_careful(until=reached)
+        self._batches.rewind(state)
+        self._best, self._step = state.get("best", 0.0), state["step"]
 
 
 def _masks_and_noise(fabric: Fabric, plan: Plan, model: Method, batch: Batch, step: int) -> tuple[Masks, Tensor]:
@@ -212,38 +256,6 @@ def _agreed(fabric: Fabric, done: int, due: bool, *wishes: bool) -> tuple[bool, 
     total = fabric.all_reduce(torch.tensor([float(wish) for wish in wishes], device=fabric.device), reduce_op="sum")
     assert isinstance(total, Tensor)
     return tuple(count > 0 for count in total.tolist())
-
-
-def _back_to_checkpoint(
-    plan: Plan,
-    folder: RunFolder,
-    bad: tuple[int, float],
-    done: int,
-    model: Method,
-    optimizers: list[torch.optim.Optimizer],
-    log: RunLog,
-    progress: TrainingProgress,
-) -> dict[str, Any]:
-    """Undo what a bad step has done, if that is wanted; else stop before a broken model is logged or saved."""
-    step, loss = bad
-    what = (
-        f"The weights are not numbers after step {done}"
-        if step < 0
-        else f"The loss of step {step} is not a number"
-        if math.isnan(loss)
-        else f"The loss of step {step} exploded to {loss:.3g}"
-    )
-    if plan.recipe.on_nan == "stop":
-        log.keep_warning(done, f"{what}, so training stopped. {REMEDY}")
-        before = f"The last checkpoint, in {folder.checkpoints}, is from before and whole. "
-        raise UserError(
-            f"{what}, so training stopped. {before * any(folder.checkpoints.glob('step-*'))}{REMEDY} Or resume it "
-            "with on_nan=rollback, which leaves out the batch that did it."
-        )
-    state = load_checkpoint(folder.checkpoints, model, optimizers, progress.warn)
-    assert state is not None  # one is written before the first step
-    progress.warn(f"{what}: the run goes back to step {state['step']} and leaves out that batch.")
-    return state
 
 
 def _as_list(optimizers: Any) -> list[Any]:

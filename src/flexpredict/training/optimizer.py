@@ -1,5 +1,7 @@
 """The optimizer of a run: AdamW for everything, or Muon for the matrices of the transformer blocks beside it."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,15 +12,25 @@ _NEVER_DECAY = ("pos_embed", "positions", "_token", "relative_position_bias_tabl
 
 
 def build_optimizers(settings: SettledOptimizer, model: nn.Module) -> list[torch.optim.Optimizer]:
-    """AdamW, behind Muon where that is asked for. Groups say by `decays` whether weight decay is meant for them."""
+    """AdamW, behind Muon where that is asked for.
+
+    Groups say by `decays` whether weight decay is meant for them, and by `encoder` whether they are the encoder's.
+    """
     hidden, decays, free = parameter_groups(model)
     if settings.kind == "adamw":
         decays, hidden = hidden + decays, []
-    groups = [{"params": decays, "decays": True}, {"params": free, "decays": False}]
-    adamw = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, fused=True)
-    if not hidden:
-        return [adamw]
-    return [Muon([{"params": hidden, "decays": True}], lr=settings.muon_lr), adamw]
+    encoder = {id(parameter) for parameter in model.get_submodule("context_encoder").parameters()}
+
+    def groups(parameters: list[Tensor], decays: bool) -> list[dict[str, Any]]:
+        parts: dict[bool, list[Tensor]] = {True: [], False: []}
+        for parameter in parameters:
+            parts[id(parameter) in encoder].append(parameter)
+        return [{"params": part, "decays": decays, "encoder": name} for name, part in parts.items()]
+
+    adamw = torch.optim.AdamW(
+        [*groups(decays, True), *groups(free, False)], lr=settings.lr, betas=settings.betas, fused=True
+    )
+    return [Muon(groups(hidden, True), lr=settings.muon_lr), adamw] if hidden else [adamw]
 
 
 def parameter_groups(model: nn.Module) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
@@ -36,9 +48,11 @@ def parameter_groups(model: nn.Module) -> tuple[list[Tensor], list[Tensor], list
     return hidden, decays, free
 
 
-def set_rates(optimizers: list[torch.optim.Optimizer], share: float, weight_decay: float) -> None:
-    """What the schedules say for this step. share: of the peak learning rate."""
+def set_rates(
+    optimizers: list[torch.optim.Optimizer], share: float, weight_decay: float, encoder_share: float = 1.0
+) -> None:
+    """What the schedules say for this step. share: of the peak learning rate; encoder_share: of it, the encoder's."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = share * optimizer.defaults["lr"]
+            group["lr"] = share * optimizer.defaults["lr"] * (encoder_share if group["encoder"] else 1.0)
             group["weight_decay"] = weight_decay if group["decays"] else 0.0

@@ -44,6 +44,7 @@ class Plan:
     images: int | None  # that there are, where that is known
     steps: int
     warmup_steps: int
+    predictor_warmup_steps: int  # in which the encoder does not learn
     hold_step: int  # from which learning rate and weight decay stay as they are
     encoder: EncoderSpec
 
@@ -65,6 +66,10 @@ class Plan:
 
     def learning_rate(self, step: int) -> float:
         return self.rate(step) * self.recipe.optimizer.lr
+
+    def encoder_rate(self, step: int) -> float:
+        """The learning rate of the encoder as a share of that of the rest."""
+        return 0.0 if step < self.predictor_warmup_steps else self.recipe.optimizer.encoder_lr
 
     def weight_decay(self, step: int) -> float:
         settings, step = self.recipe.optimizer, min(step, self.hold_step)
@@ -105,7 +110,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     check_ranges(recipe)
     on_gpu = device.type != "cpu"
     samples = _epoch_size(recipe, source)
-    image_sizes = parse_image_sizes(_image_size(source) if recipe.image_size is None else recipe.image_size)
+    image_sizes = parse_image_sizes(usual_image_size(source) if recipe.image_size is None else recipe.image_size)
     image_size = image_sizes[0]
     model, options = (recipe.model, {}) if recipe.model else _usual_model(device)
     recipe = dataclasses.replace(recipe, model_options={**options, **recipe.model_options})
@@ -133,13 +138,17 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         )
     steps = math.ceil(epochs * samples / batch_size)
     warmup, hold = recipe.optimizer.warmup_epochs, recipe.optimizer.hold_from_epoch
+    predictor_warmup = recipe.optimizer.predictor_warmup_epochs
     scale = recipe.scale or "published"
     warmup = epochs / 20 if warmup is None else warmup
-    if warmup > epochs:
-        raise UserError(
-            f"optimizer.warmup_epochs={warmup:g} is longer than the run of {epochs:g} epochs. Shorten it, or train "
-            "for longer."
-        )
+    if predictor_warmup is None:
+        predictor_warmup = epochs / 4 if scale == "continued" else 0.0
+    for name, length in (("warmup_epochs", warmup), ("predictor_warmup_epochs", predictor_warmup)):
+        if length > epochs:
+            raise UserError(
+                f"optimizer.{name}={length:g} is longer than the run of {epochs:g} epochs. Shorten it, or train "
+                "for longer."
+            )
     if hold is not None and hold < warmup:
         raise UserError(
             f"optimizer.hold_from_epoch={hold:g} is within the warm-up of {warmup:g} epochs. Hold later, or shorten "
@@ -157,7 +166,9 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         scale=scale,
         epochs=epochs,
         batch_size=batch_size,
-        optimizer=SettledOptimizer(**{**vars(recipe.optimizer), "warmup_epochs": warmup}),
+        optimizer=SettledOptimizer(
+            **{**vars(recipe.optimizer), "warmup_epochs": warmup, "predictor_warmup_epochs": predictor_warmup}
+        ),
         precision=recipe.precision or default_precision(device.type),
         workers=(min(8, cores_each) if on_gpu else 0) if recipe.workers is None else recipe.workers,
         encoder_positions=recipe.encoder_positions or "sincos",
@@ -169,6 +180,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         images=source.length if is_stream(source) else len(source),
         steps=steps,
         warmup_steps=min(round(warmup * samples / batch_size), steps),
+        predictor_warmup_steps=min(round(predictor_warmup * samples / batch_size), steps),
         hold_step=steps if hold is None else min(round(hold * samples / batch_size), steps),
         encoder=EncoderSpec.of_config(dataclasses.asdict(settled)),
     )
@@ -207,7 +219,8 @@ def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
     return size
 
 
-def _image_size(source: ImageSource | ImageStream) -> int:
+def usual_image_size(source: ImageSource | ImageStream) -> int:
+    """The size at which new weights are trained on these images."""
     sizes = (first_images(source) if is_stream(source) else source).sizes()
     if not sizes:
         raise UserError(f"No image at the beginning of {source.name} could be read. Check that it holds images.")
@@ -230,10 +243,14 @@ def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) ->
     return max(1, min(wanted, samples) // parts) * parts
 
 
+def is_cuda(accelerator: str) -> bool:
+    """Whether this setting means a CUDA device here."""
+    return accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
+
+
 def default_precision(accelerator: str) -> Precision:
     """bf16 on a GPU that has it."""
-    on_cuda = accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
-    return "bf16-mixed" if on_cuda and torch.cuda.is_bf16_supported() else "32-true"
+    return "bf16-mixed" if is_cuda(accelerator) and torch.cuda.is_bf16_supported() else "32-true"
 
 
 def plain_values(value: Any) -> Any:

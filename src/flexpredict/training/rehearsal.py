@@ -18,7 +18,7 @@ from flexpredict.data.sources.opening import ImageSource, ImageStream
 from flexpredict.methods.method import Method
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.engine import gather, on_first_rank
-from flexpredict.training.loop import Probe, train
+from flexpredict.training.loop import Probe, Training
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
 
@@ -85,7 +85,7 @@ class Rehearsal:
         clock = _Clock(self.fabric.device, steps)
         try:
             on_first_rank(self.fabric, lambda: _make(folder, plan))
-            if not train(self.fabric, plan, self.source, model, plan.encoder, folder, clock).finished:
+            if not Training(self.fabric, plan, self.source, model, folder, clock).run().finished:
                 return None
             started = time.perf_counter()
             if self.probe is not None:

@@ -1,6 +1,6 @@
 """The log of a run: means between two lines of metrics, the lines, and warnings in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,6 @@ from flexpredict.files import append_line
 from flexpredict.runs.metrics import Logger, Record, keep_until, open_loggers, read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.health import Watch
-from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
 
 
@@ -19,14 +18,19 @@ class RunLog:
     """Takes every step, writes a line of metrics when one is due. Goes on after the step of `state`."""
 
     def __init__(
-        self, fabric: Fabric, plan: Plan, folder: RunFolder, progress: TrainingProgress, state: Mapping[str, Any]
+        self,
+        fabric: Fabric,
+        folder: RunFolder,
+        progress: TrainingProgress,
+        state: Mapping[str, Any],
+        loggers: Sequence[str] = (),
     ) -> None:
-        self._fabric, self._plan, self._folder, self._progress = fabric, plan, folder, progress
+        self._fabric, self._folder, self._progress = fabric, folder, progress
         self._loggers: list[Logger] = []
         self.rewind(state)
         if fabric.is_global_zero:
             config = folder.load_config()
-            self._loggers = open_loggers(plan.recipe.loggers, folder.path, folder.metrics, config, state["step"])
+            self._loggers = open_loggers(loggers, folder.path, folder.metrics, config, state["step"])
 
     def rewind(self, state: Mapping[str, Any]) -> None:
         """Forget what came after a checkpoint with this state: it is about to be said again."""
@@ -61,8 +65,7 @@ class RunLog:
             speed, wait = self._images / self._seconds, self._waited / self._seconds
             means = {"loss": loss, "images_per_second": speed, "data_wait": wait}
             self._progress.numbers(loss, speed, wait, record.get("location_share"))
-        epoch = step * self._plan.recipe.batch_size / self._plan.samples
-        record = {"epoch": epoch, **means, "skipped": float(skipped), **record}
+        record = {**means, "skipped": float(skipped), **record}
         for logger in self._loggers:
             logger.log(step, record)
         for text in self._watch.look(record):

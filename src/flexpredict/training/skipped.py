@@ -19,8 +19,9 @@ _SHOWN = 3
 class SkippedImages:
     """What was skipped so far; `skipped.jsonl` has a line for each."""
 
-    def __init__(self, fabric: Fabric, plan: Plan, path: Path) -> None:
-        self._fabric, self._plan, self._path = fabric, plan, path
+    def __init__(self, fabric: Fabric, path: Path, plan: Plan | None = None) -> None:
+        """plan: its `max_skipped` is the limit; without a plan there is none."""
+        self._fabric, self._path, self._plan = fabric, path, plan
         self._known = {record["path"]: record["reason"] for record in read_records(path)}
         self._new: dict[str, str] = {}
 
@@ -43,12 +44,13 @@ class SkippedImages:
             with self._path.open("a", encoding="utf-8") as file:
                 for name, reason in found.items():
                     file.write(json.dumps({"step": step, "path": name, "reason": reason}) + "\n")
-        self._refuse_too_many(step)
+        if self._plan is not None:
+            self._refuse_too_many(step, self._plan)
 
-    def _refuse_too_many(self, step: int) -> None:
-        limit, images = self._plan.recipe.max_skipped, self._plan.images
+    def _refuse_too_many(self, step: int, plan: Plan) -> None:
+        limit, images = plan.recipe.max_skipped, plan.images
         # For each that was skipped, another was tried.
-        tried = step * self._plan.recipe.batch_size + len(self._known)
+        tried = step * plan.recipe.batch_size + len(self._known)
         if images is not None:
             tried = min(tried, images)
         allowed = limit * tried

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from flexpredict.data.pixels import MEAN, STD
+from flexpredict.data.sources.opening import ImageSource, ImageStream
 from flexpredict.encoders.arguments import EncoderOptions
 from flexpredict.encoders.checkpoints.predictors import PublishedPredictor, published_predictor
 from flexpredict.encoders.loaded_weights import LoadedWeights
@@ -21,6 +22,8 @@ from flexpredict.runs.checkpoint import last_checkpoint, model_tensors
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import Recipe
+from flexpredict.sizes import FEWEST_PATCHES
+from flexpredict.training.plan import usual_image_size
 
 _ENCODERS = ("context_encoder", "target_encoder")
 
@@ -57,8 +60,11 @@ def initial_weights(recipe: Recipe) -> InitialWeights:
     return _from_encoder(load_weights(name, EncoderOptions(heads=heads)), recipe)
 
 
-def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:
-    """The recipe with the architecture of the weights where it does not name one of its own."""
+def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | ImageStream | None = None) -> Recipe:
+    """The recipe with the architecture of the weights where it does not name one of its own.
+
+    source: the images to train on, which may be too small for the size of the weights.
+    """
     spec = initial.spec
     if recipe.model is None:
         recipe = dataclasses.replace(
@@ -74,18 +80,43 @@ def adopted(recipe: Recipe, initial: InitialWeights) -> Recipe:
     if spec.positions != "sincos":  # sines and cosines may stay fixed or be trained, as the recipe likes
         positions = recipe.encoder_positions or spec.positions
         recipe = dataclasses.replace(recipe, encoder_positions=positions)
-    size = f"{spec.image_size[0]}x{spec.image_size[1]}"
     predictor = initial.settings.get("predictor", {})
     open_sizes = {key: value for key, value in predictor.items() if getattr(recipe.predictor, key) is None}
     recipe = dataclasses.replace(
         recipe,
-        image_size=recipe.image_size or size,
+        image_size=recipe.image_size or _training_size(spec, source),
         predictor=dataclasses.replace(recipe.predictor, **open_sizes),
     )
     if recipe.positions.convention is None and recipe.positions.kind == "stochastic":
         convention = initial.settings.get("convention")
         recipe = dataclasses.replace(recipe, positions=dataclasses.replace(recipe.positions, convention=convention))
-    return recipe
+    return _with_its_predictor(recipe, initial) if initial.rest else recipe
+
+
+def _with_its_predictor(recipe: Recipe, initial: InitialWeights) -> Recipe:
+    """A predictor that comes along goes on at once, with the targets and the noise that it has learned with."""
+    optimizer, positions, targets = recipe.optimizer, recipe.positions, recipe.targets
+    if optimizer.predictor_warmup_epochs is None:
+        optimizer = dataclasses.replace(optimizer, predictor_warmup_epochs=0.0)
+    if positions.kind == "stochastic" and (positions.noise_std, positions.noise_to_signal) == (None, None):
+        positions = dataclasses.replace(positions, **initial.settings.get("noise", {"noise_std": 0.25}))
+    if recipe.method == "ijepa" and targets.standardize is None:
+        targets = dataclasses.replace(targets, standardize=initial.settings.get("standardize", "none"))
+    return dataclasses.replace(recipe, optimizer=optimizer, positions=positions, targets=targets)
+
+
+def _training_size(spec: EncoderSpec, source: ImageSource | ImageStream | None) -> str:
+    """That of the weights, but no more than new weights would be trained at on these images, in whole patches.
+
+    DINOv2's 518 pixels would be 20 times the work of 112, and show nothing more of small images. Fewer than 8 patches
+    a side leave little to mask.
+    """
+    height, width = spec.image_size
+    if source is not None:
+        usual = max(usual_image_size(source) // spec.patch_size, FEWEST_PATCHES) * spec.patch_size
+        scale = min(1.0, usual / min(height, width))
+        height, width = (round(side * scale / spec.patch_size) * spec.patch_size for side in (height, width))
+    return f"{height}x{width}"
 
 
 def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
@@ -185,7 +216,13 @@ def _from_run(path: Path, recipe: Recipe) -> InitialWeights:
     if config["method"] == recipe.method:
         tensors = model_tensors(checkpoint)
         initial.rest = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _ENCODERS}
-        initial.settings = {"predictor": config["predictor"], "convention": config["positions"]["convention"]}
+        noise = {name: config["positions"][name] for name in ("noise_std", "noise_to_signal")}
+        initial.settings = {
+            "predictor": config["predictor"],
+            "convention": config["positions"]["convention"],
+            "standardize": config["targets"]["standardize"],
+            **({"noise": noise} if config["positions"]["kind"] == "stochastic" else {}),
+        }
     return initial
 
 

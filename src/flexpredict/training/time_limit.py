@@ -89,12 +89,9 @@ def with_epochs(recipe: Recipe, epochs: float) -> Recipe:
     """So many epochs, rounded down, in place of minutes; what the recipe gives for its own epochs is scaled."""
     epochs = _rounded_down(epochs)
     settings, scale = recipe.optimizer, epochs / recipe.epochs if recipe.epochs else 1.0
-    warmup, hold = settings.warmup_epochs, settings.hold_from_epoch
-    settings = replace(
-        settings,
-        warmup_epochs=None if warmup is None else warmup * scale,
-        hold_from_epoch=None if hold is None else hold * scale,
-    )
+    lengths = ("warmup_epochs", "predictor_warmup_epochs", "hold_from_epoch")
+    given = {name: value * scale for name in lengths if (value := getattr(settings, name)) is not None}
+    settings = replace(settings, **given)
     return replace(recipe, epochs=epochs, minutes=None, optimizer=settings)
 
 

@@ -33,7 +33,7 @@ class Columns:
         return [self.image] if self.label is None else [self.image, self.label]
 
     def label_number(self, value: object) -> int | None:
-        """The class of one row of a stream. Only whole numbers: all text is not known before the end of a stream."""
+        """The class of one row of a stream. It must be a whole number: names could be numbered only at the end."""
         count = len(self.classes or ()) or MOST_CLASSES
         return value if isinstance(value, int) and 0 <= value < count else None
 
@@ -82,14 +82,10 @@ def stored_image(value: Any) -> str | bytes | None:
 def number_labels(
     values: Iterable[object], classes: tuple[str, ...] | None
 ) -> tuple[Tensor | None, tuple[str, ...] | None]:
-    """Number the classes of all rows. Returns an index into the names of the classes for each row, and these names.
+    """The class of each row, as an index into the names of the classes, and these names; None if no row has a class.
 
     Text is numbered in alphabetical order. Whole numbers are taken as they are, unless they are too large to be
-    classes. Anything else (nothing, fractions, lists) is no class: -1. If no row has a class, both results are None.
-
-    Args:
-        values: what the column of classes holds.
-        classes: the names that the table states.
+    classes. Anything else (nothing, fractions, lists) is no class: -1. classes: the names that the table states.
     """
     found: dict[int | str, int] = {}  # the distinct values, in the order in which they come
     places = (found.setdefault(value, len(found)) if isinstance(value, (int, str)) else -1 for value in values)

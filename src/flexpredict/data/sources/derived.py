@@ -121,7 +121,7 @@ class ShiftedSource(DerivedSource):
 
 @dataclass(frozen=True)
 class Part:
-    """From one share of the images to another, 0 … 1: `DATA,part=0-0.1` is a tenth of DATA, `part=0.1-1` the rest.
+    """The images between two shares of the data, 0 … 1: `DATA,part=0-0.1` is a tenth of DATA, `part=0.1-1` the rest.
 
     Which images are in a part depends on their labels and order alone: every class is divided in proportion, at
     random but always in the same way, so parts that do not overlap have no image in common.
@@ -170,7 +170,7 @@ def part_of(source: ImageSource, part: Part) -> SubsetSource:
 
 
 def shifted(images: Tensor, down: int, right: int) -> Tensor:
-    """images: ... H W -> the same, moved by less than their height and width; what comes in is their reflection."""
+    """images: ... H W -> the same, moved by less than their height and width; free strips show their reflection."""
     for dim, by in ((-2, down), (-1, right)):
         if by:
             images = images.index_select(dim, (torch.arange(images.shape[dim]) - by).abs())

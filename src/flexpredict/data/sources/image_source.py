@@ -1,4 +1,4 @@
-"""What every source of images can do; images in memory, and images that are parts of larger files."""
+"""The interface of every source of images; sources of arrays, of records, and of parts of larger files."""
 
 import os
 from abc import ABC, abstractmethod
@@ -165,13 +165,7 @@ class ByteRanges(ImageSource):
     def __len__(self) -> int:
         return len(self.starts)
 
-    def describe(self, index: int) -> str:
-        return f"{self.files[int(self.file_of[index])]}, image {index}"
-
     def encoded(self, index: int) -> Encoded:
-        return self.content(index)
-
-    def content(self, index: int) -> bytes:
         start, length = int(self.starts[index]), int(self.lengths[index])
         try:
             # Unlike seek and read, this needs no position in the file, which processes share after a fork.

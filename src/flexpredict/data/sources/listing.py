@@ -27,7 +27,7 @@ from flexpredict.files import write_atomically
 
 Count = Callable[[int], None]  # is called with the number of images found since the last call
 
-_VERSION = "2"
+_VERSION = "3"
 # A folder that changed this shortly before it was listed may change again within the resolution of its time stamp.
 _SETTLED_AFTER = 2.0
 
@@ -70,6 +70,12 @@ def integers(values: "array[int]") -> Tensor:
     return torch.frombuffer(values, dtype=torch.int64) if len(values) else torch.empty(0, dtype=torch.int64)
 
 
+def columns(rows: "array[int]", /, **types: torch.dtype) -> dict[str, Tensor]:
+    """A table that was collected row by row in an array("q"), as a tensor for each column, of the given types."""
+    values = integers(rows).view(-1, len(types)).unbind(dim=1)
+    return {name: column.to(type).contiguous() for column, (name, type) in zip(values, types.items(), strict=True)}
+
+
 @dataclass(eq=False)
 class Listing:
     """What was found, what could not be read, and the files and folders that all of it depends on."""
@@ -83,7 +89,7 @@ class Listing:
 def cached_listing(kind: str, places: Iterable[str], make: Callable[[], Listing], worth_it: int) -> Listing:
     """The listing of `places`: the cached one if nothing has changed, else a new one.
 
-    A new one is cached if each of its tensors has at least `worth_it` entries: a short one is quicker made than read.
+    Only listings whose tensors have at least `worth_it` entries are cached: others are made as quickly as read.
     """
     path = cache_folder() / "listings" / f"{kind}-{digest([_VERSION, kind, *places])}.safetensors"
     listing = _load(path)

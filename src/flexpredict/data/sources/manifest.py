@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.files import write_text_atomically
+from flexpredict.files import write_json_atomically
 
 MANIFEST = "manifest.json"
 PACKING_SETTINGS = "pack.json"  # there while packing is not finished
@@ -60,7 +60,7 @@ class Manifest:
         return {**head, **totals, **asdict(self)}
 
     def save(self, folder: Path) -> None:
-        write_text_atomically(folder / MANIFEST, json.dumps(self.to_dict(), indent=1) + "\n")
+        write_json_atomically(folder / MANIFEST, self.to_dict())
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest | None":
@@ -79,12 +79,12 @@ class Manifest:
             )
         try:
             return cls(
-                settings=content["settings"],
-                classes=None if content["classes"] is None else tuple(content["classes"]),
-                shards=tuple(Shard(**shard) for shard in content["shards"]),
-                skipped=tuple(SkippedImage(**skipped) for skipped in content["skipped"]),
-                version=content["version"],
-                date=content["date"],
+                content["settings"],
+                None if content["classes"] is None else tuple(content["classes"]),
+                tuple(Shard(**shard) for shard in content["shards"]),
+                tuple(SkippedImage(**skipped) for skipped in content["skipped"]),
+                content["version"],
+                content["date"],
             )
         except (KeyError, TypeError) as error:
             raise UserError(

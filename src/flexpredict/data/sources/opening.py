@@ -10,8 +10,8 @@ import torch
 from rich.console import Console
 
 from flexpredict.data.arguments import ImagesLike, StreamLike
-from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.loader import evaluation_batch
 from flexpredict.data.scenes.scenes import CLASSES, IMAGE_OPTIONS, SceneOptions, draw_scenes, read_options
 from flexpredict.data.sources.derived import JoinedSource, part_of, split_part
 from flexpredict.data.sources.folders import open_folder, suffix
@@ -23,7 +23,6 @@ from flexpredict.data.sources.streams import ImageStream, JoinedStream, SourceAs
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.named_options import split_options
 from flexpredict.progress import Counting
-from flexpredict.settings.augmentation import PRESETS
 
 __all__ = ["ArraySource", "ImageSource", "ImageStream", "is_stream", "open_images", "open_source"]
 
@@ -248,11 +247,10 @@ def _readable(source: ImageSource | ImageStream) -> ImageSource | ImageStream:
         return source  # its beginning is read anyway, for the size of its images
     failures: list[UnreadableImage] = []
     for tried in evenly_spaced(len(source), _TRIED_ON_OPENING):
-        index = torch.tensor([tried])
-        _, unreadable = source.read(index, draw_crops(PRESETS["none"], index), (16, 16))
-        if not unreadable:
+        skipped = evaluation_batch(source, (16, 16), range(tried, tried + 1)).skipped
+        if not skipped:
             return source
-        failures += unreadable.values()
+        failures += skipped
     raise UserError(
         f"Of {len(source)} images in {source.name}, {len(failures)} were tried and none could be read; for example"
         f" {failures[0]}. Check that the files are complete and are images."

@@ -21,7 +21,7 @@ import torch
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.folders import IMAGE_SUFFIXES, suffix
 from flexpredict.data.sources.image_source import MOST_CLASSES, ByteRanges, Record, close_files
-from flexpredict.data.sources.listing import Count, Listing, Names, NamesBuilder, cached_listing, integers
+from flexpredict.data.sources.listing import Count, Listing, Names, NamesBuilder, cached_listing, columns
 from flexpredict.data.sources.manifest import Manifest
 from flexpredict.data.sources.streams import ImageStream
 from flexpredict.data.sources.tar_members import Member, TarReader
@@ -66,9 +66,7 @@ def open_shards(name: str, files: list[str], count: Count) -> ShardSource:
         labels=labels,
         problems=problems,
         files=files,
-        file_of=tensors["file_of"],
-        starts=tensors["starts"],
-        lengths=tensors["lengths"],
+        **{name: tensors[name] for name in ("file_of", "starts", "lengths")},
         names=Names(tensors["names"], tensors["ends"]),
     )
 
@@ -102,7 +100,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def can_be_indexed(file: str) -> bool:
-    """Not what is compressed as a whole, nor what comes out of a program."""
+    """False for compressed shards and for the output of a program."""
     return not file.startswith("pipe:") and suffix(file) not in _OPENERS
 
 
@@ -155,7 +153,7 @@ class ShardStream(ImageStream):
 
 
 def _list(files: list[str], count: Count) -> Listing:
-    names, file_of, starts, lengths, labels = NamesBuilder(), array("q"), array("q"), array("q"), array("q")
+    names, rows = NamesBuilder(), array("q")
     problems: list[UnreadableImage] = []
     for number, path in enumerate(files):
         try:
@@ -166,23 +164,14 @@ def _list(files: list[str], count: Count) -> Listing:
                         continue
                     member, _, label = found
                     names.append(member.name)
-                    file_of.append(number)
-                    starts.append(member.start)
-                    lengths.append(member.size)
-                    labels.append(label)
+                    rows.extend((number, member.start, member.size, label))
                     if len(names) % 1000 == 0:
                         count(1000)
         except OSError as error:
             problems.append(UnreadableImage(path, f"cannot be read: {error.strerror}"))
     built = names.build()
-    tensors = {
-        "names": built.blob,
-        "ends": built.ends,
-        "file_of": integers(file_of).to(torch.int32),
-        "starts": integers(starts),
-        "lengths": integers(lengths),
-        "labels": integers(labels),
-    }
+    tensors = columns(rows, file_of=torch.int32, starts=torch.int64, lengths=torch.int64, labels=torch.int64)
+    tensors |= {"names": built.blob, "ends": built.ends}
     return Listing(tensors, problems, {}, [os.path.abspath(path) for path in files])
 
 

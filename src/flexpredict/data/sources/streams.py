@@ -58,7 +58,7 @@ class Taken(NamedTuple):
 
 
 def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
-    return hasattr(opened, "records")
+    return not isinstance(opened, ImageSource)
 
 
 def identity(images: ImageSource | ImageStream) -> dict[str, Any]:

@@ -8,7 +8,6 @@ row group, with no copy.
 import os
 import shutil
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -20,7 +19,7 @@ import torch
 from pyarrow.parquet import FileMetaData, ParquetFile
 from torch import Tensor
 
-from flexpredict.data.decoding import UnreadableImage
+from flexpredict.data.decoding import Encoded, UnreadableImage
 from flexpredict.data.sources.columns import NO_IMAGE, find_columns, holds_images, number_labels, stored_image
 from flexpredict.data.sources.image_source import ByteRanges, Record, close_files
 from flexpredict.data.sources.listing import (
@@ -28,9 +27,9 @@ from flexpredict.data.sources.listing import (
     Listing,
     cache_folder,
     cached_listing,
+    columns,
     digest,
     digest_of,
-    integers,
     state_of,
 )
 from flexpredict.data.sources.streams import ImageStream
@@ -47,28 +46,22 @@ class TableSource(ByteRanges):
     """Rows of tables that were unpacked into one file."""
 
     tables: list[str] = field(repr=False)
-    spans: list[list[int]] = field(
-        repr=False
-    )  # runs of successive rows: index of the first, number of its table, row there
+    table_of: Tensor = field(repr=False)  # N int32: index into `tables`
+    rows: Tensor = field(repr=False)  # N int64: of the table
     is_path: Tensor = field(repr=False)  # N bool: the row holds the path of an image file
 
     def describe(self, index: int) -> str:
-        table, row = self._place(index)
-        return f"{table}, row {row}"
+        return f"{self.tables[int(self.table_of[index])]}, row {int(self.rows[index])}"
 
-    def encoded(self, index: int) -> str | bytes:
+    def encoded(self, index: int) -> Encoded:
         if not self.lengths[index]:
             raise UnreadableImage(self.describe(index), NO_IMAGE)
-        content = self.content(index)
-        return os.fsdecode(content) if self.is_path[index] else content
+        content = super().encoded(index)
+        return os.fsdecode(content) if self.is_path[index] and isinstance(content, bytes) else content
 
     def fingerprint(self) -> str:
         """By the tables: the file that they are unpacked into may be made again."""
         return digest([digest_of(self.lengths.numpy()), *(f"{table} {state_of(table)}" for table in self.tables)])
-
-    def _place(self, index: int) -> tuple[str, int]:
-        first, table, row = self.spans[bisect_right(self.spans, index, key=lambda span: span[0]) - 1]
-        return self.tables[table], row + index - first
 
 
 def open_tables(name: str, files: list[str], image: str | None, label: str | None, count: Count) -> TableSource:
@@ -92,7 +85,6 @@ def open_tables(name: str, files: list[str], image: str | None, label: str | Non
         files=[notes["unpacked"]],
         file_of=torch.zeros(1, dtype=torch.int32).expand(length),
         tables=notes["tables"],
-        spans=notes["spans"],
         **listing.tensors,
     )
 
@@ -202,38 +194,32 @@ def _unpack(stream: TableStream, files: list[str], count: Count) -> Listing:
     tables, problems = [table.path for table in stream.tables], list(stream.problems)
     places = digest([*map(os.path.abspath, tables), stream.columns.image])
     path = cache_folder() / "tables" / f"{Path(tables[0]).stem}-{places}.images"
-    lengths, is_path = array("q"), array("q")
-    spans: list[list[int]] = []
+    rows = array("q")
     labels: list[object] = []
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as unpacked:
             for number, table in enumerate(stream.tables):
-                expected = -1  # the row that follows the last one
                 for group in range(table.groups):
                     for found in stream.rows(table, group):
                         if isinstance(found, UnreadableImage):
                             problems.append(found)
                             continue
                         row, image, label = found
-                        if row != expected:
-                            spans.append([len(lengths), number, row])
-                        expected = row + 1
                         content = os.fsencode(image) if isinstance(image, str) else image or b""
                         unpacked.write(content)
-                        lengths.append(len(content))
-                        is_path.append(isinstance(image, str))
+                        rows.extend((number, row, len(content), isinstance(image, str)))
                         labels.append(label)
                     count(table.first_rows[group + 1] - table.first_rows[group])
 
     _require_room(path, tables)
     write_atomically(path, write)
-    tensors = {"lengths": integers(lengths), "is_path": integers(is_path).bool()}
+    tensors = columns(rows, table_of=torch.int32, rows=torch.int64, lengths=torch.int64, is_path=torch.bool)
     tensors["starts"] = tensors["lengths"].cumsum(0) - tensors["lengths"]
     numbers, classes = number_labels(labels, stream.columns.classes)
     if numbers is not None:
         tensors["labels"] = numbers
-    notes = {"unpacked": str(path), "tables": tables, "spans": spans, "classes": classes}
+    notes = {"unpacked": str(path), "tables": tables, "classes": classes}
     return Listing(tensors, problems, notes, [os.path.abspath(file) for file in files])
 
 

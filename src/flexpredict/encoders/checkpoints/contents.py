@@ -10,7 +10,7 @@ from collections import Counter
 from torch import Tensor
 
 from flexpredict.encoders.checkpoints.hugging_face_names import to_timm_names
-from flexpredict.errors import UserError, printable
+from flexpredict.errors import UserError, printable, some_of
 from flexpredict.settings.extraction import Which
 
 # The embedding of patches in timm's names (which are those of nearly all published code) and in Hugging Face's.
@@ -104,6 +104,5 @@ def count_left_out(tensors: dict[str, Tensor], inner: dict[str, Tensor], prefix:
 
 
 def listed(names: list[str], most: int = 6) -> str:
-    """The first of these names."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return printable(", ".join(names[:most])) + more
+    """The first of these names, in characters that any terminal can show."""
+    return printable(some_of(names, most))

@@ -26,10 +26,7 @@ _RENAMED = [
     (_BLOCK + r"mlp\.(gate|up)_proj\.", r"blocks.\1.mlp.\2."),
     (_BLOCK + r"layer_scale([12])\.lambda1$", r"blocks.\1.ls\2.gamma"),
     (_BLOCK + r"lambda_([12])$", r"blocks.\1.gamma_\2"),
-    (
-        _BLOCK + r"(?:attention\.)*relative_position_bias\.(relative_position_\w+)$",
-        r"blocks.\1.attn.\2",
-    ),
+    (_BLOCK + r"(?:attention\.)*relative_position_bias\.(relative_position_\w+)$", r"blocks.\1.attn.\2"),
     (r"^(?:(?:encoder\.)?relative|shared)_position_bias\.", "rel_pos_bias."),
     (r"^(?:layernorm|norm)\.", "norm."),
     (r"^pooler\.layernorm\.", "fc_norm."),

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.errors import UserError
 from flexpredict.evaluation.davis import Propagation
 from flexpredict.evaluation.davis.videos import Video
 from flexpredict.evaluation.dense.patches import encoded_size
 from flexpredict.evaluation.index_masks import Mask
+from flexpredict.features.encoding import require_finite
 from flexpredict.sizes import Grid, Size
 
 # Targets are compared tile by tile with all patches in reach of any of them, in one matrix product. Larger tiles
@@ -28,7 +28,7 @@ _TILE = (8, 16)
 def propagate(features: Iterable[Tensor], first_labels: Tensor, how: Propagation) -> Iterator[Tensor]:
     """Labels (h w C) of the second frame, the third, and so on.
 
-    features: of all frames in turn, h w D, each vector of length 1; first_labels: of the first frame, h w C.
+    features: h w D of each frame, vectors of length 1; first_labels: h w C of the first frame.
     """
     remaining = iter(features)
     first = next(remaining)
@@ -63,7 +63,7 @@ def carry_over(target: Tensor, sources: Tensor, labels: Tensor, how: Propagation
 
 
 def _reach(places: Tensor, length: int, radius: int) -> tuple[slice, Tensor]:
-    """The part of a side that is in reach of any of these places, and which of it is in reach of each place: p P."""
+    """The slice of a side within the radius of any of these places, and which of it is within that of each: p P."""
     radius = radius or length
     start, end = max(0, int(places[0]) - radius), min(length, int(places[-1]) + radius + 1)
     candidates = torch.arange(start, end, device=places.device)
@@ -105,11 +105,7 @@ def _features(encoder: ImageEncoder, video: Video, size: Size, grid: Grid) -> It
         numbers = range(start, min(start + at_once, len(video.frames)))
         images = torch.stack([video.frame(number, size) for number in numbers])
         patches = encoder(images.to(device)).float()
-        if not torch.isfinite(patches).all():
-            raise UserError(
-                f"{encoder.what} gives NaN or infinity for frames of sequence {video.name} from "
-                f"{video.frame_names[start]} on: it diverged or overflowed. Use other weights."
-            )
+        require_finite(patches.flatten(1), encoder, video.describe, torch.tensor(numbers))
         yield from F.normalize(patches, dim=-1).unflatten(1, grid)
 
 

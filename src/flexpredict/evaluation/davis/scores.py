@@ -1,10 +1,7 @@
 """Scores of masks as the DAVIS challenge defines them: J and F of objects, sequences and splits, and their tables."""
 
-import csv
-import io
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from flexpredict.evaluation.davis import DavisSettings
 from flexpredict.evaluation.davis.videos import Video, open_videos
 from flexpredict.evaluation.index_masks import VOID, Mask, read_mask, read_mask_size
 from flexpredict.evaluation.results import Result, write_result
-from flexpredict.files import write_text_atomically
+from flexpredict.files import write_csv_atomically, write_json_atomically
 from flexpredict.progress import Counting
 from flexpredict.same_settings import read_settings, require_same_settings
 from flexpredict.showing import numbers_table
@@ -52,7 +49,7 @@ def score_sequence(name: str, truth: Mask, predicted: Mask, objects: Sequence[in
 
 
 def summary(scores: Sequence[ObjectScores]) -> dict[str, float]:
-    """Percentages, each the mean over objects, whatever the length of their sequences."""
+    """Percentages, means over objects: each counts the same, however long its sequence is."""
     region = np.mean([statistics(score.region) for score in scores], axis=0)
     contour = np.mean([statistics(score.contour) for score in scores], axis=0)
     names = [f"{measure} {statistic}" for measure in "JF" for statistic in ("mean", "recall", "decay")]
@@ -66,13 +63,6 @@ def statistics(values: NDArray[np.float64]) -> tuple[float, float, float]:
     borders = np.round(np.linspace(0, len(values) - 1, _BINS + 1) + 1e-10).astype(int)
     first, last = values[borders[0] : borders[1] + 1], values[borders[-2] : borders[-1] + 1]
     return float(values.mean()), float((values > 0.5).mean()), float(first.mean() - last.mean())
-
-
-def by_sequence(scores: Sequence[ObjectScores]) -> dict[str, list[ObjectScores]]:
-    grouped: dict[str, list[ObjectScores]] = {}
-    for score in scores:
-        grouped.setdefault(score.sequence, []).append(score)
-    return grouped
 
 
 def region_similarity(truth: Mask, predicted: Mask, objects: Sequence[int]) -> NDArray[np.float64]:
@@ -190,11 +180,6 @@ def refuse_other_settings(out: Path, settings: dict[str, Any]) -> None:
         require_same_settings(out, read_settings(out / SETTINGS, remedy), settings, remedy)
 
 
-def write_settings(out: Path, settings: dict[str, Any]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(out / SETTINGS, json.dumps(settings, indent=2) + "\n")
-
-
 def score_videos(
     encoder: str,
     asked: DavisSettings,
@@ -206,13 +191,12 @@ def score_videos(
 ) -> DavisResult:
     """Score masks/SEQUENCE/00000.png, and write the tables.
 
-    Args:
-        encoder: what made the masks, in words.
-        settings: how they were made; the title names those that are not the defaults.
-        unfinished: whether the run of the encoder had not reached its last step.
+    encoder: what made the masks, in words; settings: how they were made; unfinished: whether the run of the encoder
+    has not reached its last step.
     """
     data, out = str(asked.data), Path(asked.out)
     scores: list[ObjectScores] = []
+    sequences: dict[str, dict[str, float]] = {}
     unmoved: list[ObjectScores] = []  # the score of doing nothing: the masks of the first frame in all others
     frames = sum(len(video.masks) for video in videos)
     with Counting(console, "scoring", "frames", frames) as counting:
@@ -220,12 +204,13 @@ def score_videos(
             counted = range(1, len(video.masks) - 1)
             truth = np.stack([video.mask(number) for number in counted])
             predicted = np.stack(list(read_prediction(masks / video.name, video, counted)))
-            scores += score_sequence(video.name, truth, predicted, video.objects)
+            own = score_sequence(video.name, truth, predicted, video.objects)
+            scores += own
+            sequences[video.name] = summary(own)
             first = np.broadcast_to(video.mask(0), truth.shape)
             unmoved += score_sequence(video.name, truth, first, video.objects)
             counting.add(len(video.masks), video.name)
     objects = {f"{score.sequence}_{score.number}": summary([score]) for score in scores}
-    sequences = {name: summary(members) for name, members in by_sequence(scores).items()}
     usual = {field.name: field.default for field in fields(asked) if field.default not in (MISSING, None)}
     unusual = [f"{name} {value}" for name, value in settings.items() if value != usual.get(name, value)]
     counts = {"sequences": len(videos), "objects": len(scores), "frames": frames}
@@ -239,20 +224,13 @@ def score_videos(
         title=f"J and F on {data} (%)",
         files=[out / name for name in ("result.json", "scores.csv", "sequences.csv")],
     )
-    write_settings(out, settings)
-    write_text_atomically(out / "scores.csv", _csv("object", objects))
-    write_text_atomically(out / "sequences.csv", _csv("sequence", sequences))
+    write_json_atomically(out / SETTINGS, settings)
+    for name, what, means in (("scores", "object", objects), ("sequences", "sequence", sequences)):
+        # With as many digits as the toolkit of the challenge gives.
+        digits = {row: {column: f"{value:.4f}" for column, value in cells.items()} for row, cells in means.items()}
+        write_csv_atomically(out / f"{name}.csv", [{what: row, **cells} for row, cells in digits.items()])
     write_result(result, out / "result.json")
     return result
-
-
-def _csv(what: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    """In percent, with as many digits as the toolkit of the challenge gives."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([what, *next(iter(rows.values()))])
-    writer.writerows([name, *(f"{value:.4f}" for value in row.values())] for name, row in rows.items())
-    return text.getvalue()
 
 
 def check_predictions(folder: Path, videos: Sequence[Video]) -> None:

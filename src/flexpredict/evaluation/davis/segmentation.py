@@ -22,22 +22,23 @@ from flexpredict.evaluation.davis.scores import (
     read_prediction,
     refuse_other_settings,
     score_videos,
-    write_settings,
 )
 from flexpredict.evaluation.davis.videos import Video, open_videos
 from flexpredict.evaluation.dense.patches import encoded_size
 from flexpredict.evaluation.index_masks import Mask, overlaid, write_mask
 from flexpredict.features.encoding import patch_grid
 from flexpredict.features.workspace import Workspace
-from flexpredict.files import write_atomically, write_folder_atomically
+from flexpredict.files import write_atomically, write_folder_atomically, write_json_atomically
 from flexpredict.progress import Counting
 
 _FILM_SIDE = 240  # at most, of the shorter side
+_FRAMES_PER_SECOND = 12
 
 
 def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     """Follow the objects of every sequence with features of the last layer; see `evaluate_davis`."""
-    check_format(asked.overlays)
+    if asked.overlays == "mp4" and shutil.which("ffmpeg") is None:
+        raise UserError("overlays=mp4 needs the program ffmpeg, which is not installed. Use overlays=gif.")
     videos, out = open_videos(str(asked.data), asked.split, asked.year), Path(asked.out)
     encoder = space.encoder.to(space.fabric.device).eval()
     first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
@@ -58,10 +59,14 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
             f"{out / 'masks'} exists, but not {out / SETTINGS}, which tells how masks were made. Choose another out."
         )
     refuse_other_settings(out, settings)
-    write_settings(out, settings)
+    write_json_atomically(out / SETTINGS, settings)
 
     folders = {video.name: out / "masks" / video.name for video in videos}
-    to_do = [video for video in videos if not _is_done(video, folders[video.name])]
+    to_do = [
+        video
+        for video in videos
+        if not all((folders[video.name] / f"{name}.png").is_file() for name in video.frame_names)
+    ]
     total, left = (sum(len(video.frames) for video in some) for some in (videos, to_do))
     with Counting(space.console, "following objects", "frames", total, total - left) as counting:
         for video in to_do:
@@ -74,10 +79,6 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
         films = {out / "overlays" / f"{video.name}.{asked.overlays}": video for video in videos}
         _write_films(films, folders, space.console)
     return score_videos(encoder.what, asked, settings, videos, out / "masks", space.console, encoder.unfinished)
-
-
-def _is_done(video: Video, folder: Path) -> bool:
-    return all((folder / f"{name}.png").is_file() for name in video.frame_names)
 
 
 def _write_masks(video: Video, masks: Sequence[Mask], folder: Path) -> None:
@@ -105,15 +106,6 @@ def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], conso
             )
             write_film(frames, masks, path)
             counting.add(len(video.frames), video.name)
-
-
-_FRAMES_PER_SECOND = 12
-
-
-def check_format(overlays: str) -> None:
-    """Refuse, before any work, a format that could not be written after it."""
-    if overlays == "mp4" and shutil.which("ffmpeg") is None:
-        raise UserError("overlays=mp4 needs the program ffmpeg, which is not installed. Use overlays=gif.")
 
 
 def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path: Path) -> None:

@@ -12,6 +12,7 @@ from flexpredict.data.scenes.scenes import SceneOptions, draw_videos, read_optio
 from flexpredict.errors import UserError, did_you_mean, some_of
 from flexpredict.evaluation.index_masks import VOID, Mask, read_mask, read_mask_size
 
+_RESOLUTION = "480p"
 _SCENES = SceneOptions(count=8, size=96, frames=16)
 FEWEST_FRAMES = 3  # the first and the last are not scored
 _MOST_OBJECTS = 100  # more numbers than this are the grays of a picture
@@ -31,18 +32,22 @@ class Video:
 
     def frame(self, number: int, size: tuple[int, int]) -> Tensor:
         """3 H W uint8, resized to this height and width."""
-        encoded = self.frames[number]
-        name = encoded if isinstance(encoded, str) else f"{self.name}, frame {self.frame_names[number]}"
         try:
-            return decode(encoded, name, size, lambda height, width: (0, 0, width, height))
+            return decode(
+                self.frames[number], self.describe(number), size, lambda height, width: (0, 0, width, height)
+            )
         except UnreadableImage as error:
             raise UserError(f"A frame of sequence {self.name} cannot be read: {error}. Copy it again.") from error
+
+    def describe(self, number: int) -> str:
+        encoded = self.frames[number]
+        return encoded if isinstance(encoded, str) else f"{self.name}, frame {self.frame_names[number]}"
 
     def mask(self, number: int) -> Mask:
         return _loaded(self.masks[number], self.foreground_only)
 
 
-def open_scene_videos(data: str) -> list[Video]:
+def _scene_videos(data: str) -> list[Video]:
     """data: `scenes`, or `scenes:8,size=96,frames=16,seed=0,where=0.5`."""
     known = ("count", "size", "frames", "seed", "where")
     asked = read_options(data, _SCENES, known, fewest_frames=FEWEST_FRAMES)
@@ -77,18 +82,14 @@ def _loaded(mask: Path | Mask, foreground_only: bool) -> Mask:
     return np.minimum(numbers, 1) if foreground_only else numbers
 
 
-_RESOLUTION = "480p"
-
-
 def open_videos(data: str, split: str, year: str, with_frames: bool = True) -> list[Video]:
-    """The videos of a DAVIS folder, or of the built-in scenes."""
+    """The sequences of a split of a DAVIS folder, in the order of its list; or built-in scenes.
+
+    with_frames: whether frames are needed besides masks.
+    """
     if data.partition(":")[0] == "scenes":
-        return open_scene_videos(data)
-    return open_tree(Path(data).expanduser(), split, year, with_frames)
-
-
-def open_tree(root: Path, split: str, year: str, with_frames: bool = True) -> list[Video]:
-    """The sequences of a split, in the order of its list. with_frames: whether frames are needed besides masks."""
+        return _scene_videos(data)
+    root = Path(data).expanduser()
     if not root.is_dir():
         raise UserError(
             f"There is no folder {root}. Give the DAVIS folder, which has a folder Annotations, or scenes."

@@ -1,11 +1,14 @@
-"""Dense tasks: a head on frozen patch features, whose answers are up-sampled to maps with a number for each pixel."""
+"""`flexpredict evaluate segmentation` and `evaluate depth`: heads on frozen patches, measured on all pixels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flexpredict.encoders.arguments import EncoderChoice
+from flexpredict.errors import UserError
 from flexpredict.evaluation.results import Result, ResultPlaces
 from flexpredict.settings.extraction import Extraction, SizeLike
+from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
 from flexpredict.settings.recipe import Precision
 
@@ -49,13 +52,8 @@ class DenseFeatures(EncoderChoice, Checked):
 
     def extraction(self) -> Extraction:
         """How images are encoded once they have their size."""
-        return Extraction(
-            layers=self.layers,
-            image_size=self.image_size,
-            batch_size=self.batch_size,
-            workers=self.workers,
-            precision=self.precision,
-        )
+        names = ("layers", "image_size", "batch_size", "workers", "precision")
+        return Extraction(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +74,94 @@ class ResultsWithPictures(ResultPlaces):
             folder = result.files[0].with_suffix("")
             gallery.write(folder)
             result.files.append(folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationSettings(DenseFeatures, ResultsWithPictures):
+    """What `evaluate_segmentation` takes.
+
+    Args:
+        train: the folder of Pascal VOC, ADE20K or Cityscapes; IMAGES,masks=FOLDER for two folders with the same
+            names; or scenes:2000.
+        test: the same; of a data set with splits, its validation split unless DATA,split=NAME says otherwise.
+        classes: a text file that names the classes, one a line from number 0 on, or each with its number first.
+        void: numbers in masks that are ignored (default: as in the data set; 255 for two folders).
+        patches: training patches to fit on, drawn evenly from all images.
+        neighbors: k of k-NN; 0 for none.
+        l2: regularization (default: chosen on held-out training images).
+        seed: seed of the patches that are drawn.
+    """
+
+    train: str | Path = field(kw_only=False)
+    test: str | Path = field(kw_only=False)
+    classes: str | Path | None = None
+    void: list[int] | None = None
+    patches: int = ranged(100_000, least=100)
+    neighbors: int = ranged(20, least=0)
+    l2: float | None = ranged(None, above=0)
+    seed: int = ranged(0, least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.neighbors > self.patches:
+            raise UserError(f"neighbors={self.neighbors} is more than patches={self.patches}. Use at most as many.")
+
+
+@takes_fields_of(SegmentationSettings)
+def evaluate_segmentation(asked: SegmentationSettings) -> Result:
+    """Semantic segmentation with frozen features: mIoU, IoU of each class, and pixel accuracy.
+
+    A linear classifier is fitted on single patches, each with the class of most of its pixels, and k-NN votes beside
+    it. Their scores are up-sampled to the masks, and every labeled pixel of the test images counts. Regularization is
+    chosen on held-out training images. Images keep their shape.
+    """
+    from flexpredict.evaluation.dense.layouts import open_masked_images
+    from flexpredict.evaluation.dense.segmentation import measure_segmentation
+
+    known, labels = open_masked_images(str(asked.train), "train")
+    tested, others = open_masked_images(str(asked.test), "test")
+    labels, others = (some.changed(asked.classes, asked.void) for some in (labels, others))
+    if labels != others:
+        raise UserError(
+            f"The masks of {known.name} and {tested.name} number their classes differently. Name data of one kind."
+        )
+    space = asked.open_workspace("Segmentation")
+    result, gallery = measure_segmentation(space, known, tested, labels, asked)
+    asked.save_with(result, gallery, space.fabric)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthSettings(DenseFeatures, ResultsWithPictures):
+    """What `evaluate_depth` takes.
+
+    Args:
+        train: IMAGES,depth=FOLDER: two folders with the same names, whose depth maps are 16-bit PNG or .npy (meters;
+            0 is unknown); or scenes:2000.
+        test: the same.
+        scale: numbers in PNG files for one meter (NYU 1000, KITTI 256).
+        max_depth: ignore pixels farther than this, in meters (default: none).
+    """
+
+    train: str | Path = field(kw_only=False)
+    test: str | Path = field(kw_only=False)
+    scale: float = ranged(1000.0, above=0)
+    max_depth: float | None = ranged(None, above=0)
+
+
+@takes_fields_of(DepthSettings)
+def evaluate_depth(asked: DepthSettings) -> Result:
+    """Depth with frozen features: RMSE, AbsRel and δ1 (the share of pixels within a ratio of 1.25).
+
+    A ridge regression is fitted on single patches, each with the mean depth of its pixels; its penalty is chosen on
+    held-out training images. What it says is up-sampled to the depth maps, and every pixel of the test images whose
+    depth is known counts. Images keep their shape.
+    """
+    from flexpredict.evaluation.dense.depth import measure_depth, open_depth_images
+
+    known = open_depth_images(str(asked.train), "train", asked)
+    tested = open_depth_images(str(asked.test), "test", asked)
+    space = asked.open_workspace("Depth")
+    result, gallery = measure_depth(space, known, tested, asked)
+    asked.save_with(result, gallery, space.fabric)
+    return result

@@ -142,15 +142,10 @@ def paired(source: FolderSource, candidates: Sequence[Sequence[Path]], what: str
 
 
 class Gallery:
-    """Pictures of some evenly spaced images, each beside its true and its predicted map.
-
-    Args:
-        images: those that may be drawn.
-        most: number of pictures.
-        paint: draws a map (H W, made to fit) over or in place of an image (H W 3).
-    """
+    """Pictures of some evenly spaced images, each beside its true and its predicted map."""
 
     def __init__(self, images: MappedImages[Number], most: int, paint: Callable[[Pixels, Any], Pixels]) -> None:
+        """paint: draws a map (H W, made to fit) over or in place of an image (H W 3)."""
         self._source, self._paint = images.source, paint
         self._shown = set(evenly_spaced(len(images), most)) if most else set()
         self.pictures: dict[str, Pixels] = {}  # by the names of their images

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
@@ -17,14 +18,13 @@ from flexpredict.errors import UserError
 from flexpredict.evaluation.dense import DenseFeatures
 from flexpredict.evaluation.dense.images import MappedImages, Number
 from flexpredict.evaluation.results import encoder_facts
+from flexpredict.evaluation.ridge import HELD_OUT
 from flexpredict.features.encoding import encode_patches, patch_grid, require_finite
 from flexpredict.features.extraction import require_readable
 from flexpredict.features.workspace import Workspace
 from flexpredict.progress import Counting
 from flexpredict.settings.extraction import SizeLike, one_image_size
 from flexpredict.sizes import Grid, Size
-
-HELD_OUT = 5  # one training image in so many chooses the penalty
 
 
 class EncodedSize:
@@ -91,14 +91,10 @@ class PatchesWithMaps(Generic[Number]):
     def __iter__(self) -> Iterator[PatchMaps[Number]]:
         encoder, source, how = self.space.encoder, self.images.source, self.asked.extraction()
         device = self.space.fabric.device
-        read: WorkerResults[_Read[Number]] = WorkerResults(
-            Computed(_Reading(self.images, self.size, how.batch_size)),
-            range(0, len(source), how.batch_size),
-            how.workers,
-        )
+        read = Computed(partial(_read, self.images, self.size, how.batch_size))
         skipped: list[UnreadableImage] = []
         with Counting(self.space.console, f"patches of {source.name}", "images", len(source)) as counting:
-            for batch in read:
+            for batch in WorkerResults(read, range(0, len(source), how.batch_size), how.workers):
                 skipped += batch.skipped
                 for pixels, maps, indices in batch.of_one_size:
                     features = encode_patches(encoder, pixels.to(device), how)
@@ -160,36 +156,29 @@ def patch_of_pixels(size: tuple[int, ...], grid: Grid) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Read(Generic[Number]):
+    """What torch takes from a worker as it is; of a tuple it would make tensors."""
+
     of_one_size: list[tuple[Tensor, list[NDArray[Number]], list[int]]]  # pixels b 3 H W, their maps, their indices
     skipped: list[UnreadableImage]
 
 
-@dataclass(frozen=True)
-class _Reading(Generic[Number]):
-    """Reads consecutive images, in this or in a worker process."""
-
-    images: MappedImages[Number]
-    size: EncodedSize
-    batch_size: int
-
-    def __call__(self, first: int) -> _Read[Number]:
-        source = self.images.source
-        by_size: dict[Size, list[tuple[Tensor, int]]] = defaultdict(list)
-        skipped = []
-        for index in range(first, min(first + self.batch_size, len(source))):
-            name = source.describe(index)
-            set_current_image(name)
-            try:
-                encoded = source.encoded(index)
-                size = self.size.of(read_size(encoded, name))
-                by_size[size].append(
-                    (decode(encoded, name, size, lambda height, width: (0, 0, width, height)), index)
-                )
-            except UnreadableImage as failure:
-                skipped.append(failure)
-        set_current_image("")
-        groups = []
-        for members in by_size.values():
-            images, indices = zip(*members, strict=True)
-            groups.append((torch.stack(images), [self.images.map(index) for index in indices], list(indices)))
-        return _Read(groups, skipped)
+def _read(images: MappedImages[Number], encoded_as: EncodedSize, batch_size: int, first: int) -> _Read[Number]:
+    """Consecutive images, in this or in a worker process."""
+    source = images.source
+    by_size: dict[Size, list[tuple[Tensor, int]]] = defaultdict(list)
+    skipped = []
+    for index in range(first, min(first + batch_size, len(source))):
+        name = source.describe(index)
+        set_current_image(name)
+        try:
+            encoded = source.encoded(index)
+            size = encoded_as.of(read_size(encoded, name))
+            by_size[size].append((decode(encoded, name, size, lambda height, width: (0, 0, width, height)), index))
+        except UnreadableImage as failure:
+            skipped.append(failure)
+    set_current_image("")
+    groups = []
+    for members in by_size.values():
+        pixels, indices = zip(*members, strict=True)
+        groups.append((torch.stack(pixels), [images.map(index) for index in indices], list(indices)))
+    return _Read(groups, skipped)

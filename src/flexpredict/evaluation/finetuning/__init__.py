@@ -36,8 +36,9 @@ def finetune(asked: FinetuneSettings) -> Result:
     """Train all weights of an encoder, and a linear head, on labeled images; test once, at the end.
 
     The defaults are those of MAE's fine-tuning; the paper's Table 5 is fraction=0.01. Nothing is chosen by test
-    images. OUT holds config.yaml, metrics.jsonl, checkpoints/, model.safetensors (encoder and head) and result.json.
-    If a signal interrupts the training, everything is saved before KeyboardInterrupt is raised, and `resume` goes on.
+    images. OUT holds config.yaml, metrics.jsonl (and the same for TensorBoard), checkpoints/, model.safetensors
+    (encoder and head) and result.json. If a signal interrupts the training, everything is saved before
+    KeyboardInterrupt is raised, and `resume` goes on.
     """
     from flexpredict.evaluation.finetuning.run import run_finetuning
     from flexpredict.features.workspace import open_workspace

@@ -23,6 +23,7 @@ from flexpredict.randomness import normal, stream_key, uniform
 from flexpredict.settings.extraction import Pooling
 from flexpredict.training.engine import gather
 
+_BEST = 5  # guesses of top-5 accuracy
 _HEAD_STD = 2e-5  # MAE's: so small that a new head hardly disturbs the encoder
 # blocks.3. in timm; encoder.layer.3. or layers.3. in Hugging Face's models.
 _BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?)\.(\d+)\.")
@@ -33,13 +34,8 @@ _NEVER_DECAYS = ("pos_embed", "positions", "position_embeddings", "_token", "_to
 class Classifier(nn.Module):
     """Gives logits of images. The encoder is not copied: training changes it.
 
-    Args:
-        encoder: parameters that have no part in its pooled features are not trained.
-        classes: names of the classes.
-        pooling: how to make one vector of an image (default: the encoder's own).
-        image_size: height and width of the training images.
-        drop_path: rate of the last block; see `DropPath`.
-        seed: decides the initial head.
+    Parameters that have no part in its pooled features are not trained. drop_path: rate of the last block, see
+    `DropPath`; seed: of the initial head.
     """
 
     def __init__(
@@ -178,8 +174,11 @@ def layered_groups(model: nn.Module, depth: int, decay: float, what: str) -> lis
     biases, norms, tokens and positions.
     """
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    if decay != 1:
-        _refuse_other_layers({block_of(name) for name, _ in trained} - {None}, depth, what)
+    if decay != 1 and {block_of(name) for name, _ in trained} - {None} != set(range(depth)):
+        raise UserError(
+            f"The {depth} layers of {what} cannot be told from the names of its parameters, so layers cannot have "
+            "learning rates of their own. Use layer_decay=1."
+        )
     groups: dict[tuple[float, bool], list[Tensor]] = {}
     for name, parameter in trained:
         scale = 1.0 if decay == 1 else decay ** (depth + 1 - layer_of(name, depth))
@@ -188,17 +187,6 @@ def layered_groups(model: nn.Module, depth: int, decay: float, what: str) -> lis
     return [
         {"params": parameters, "scale": scale, "decays": decays} for (scale, decays), parameters in groups.items()
     ]
-
-
-def _refuse_other_layers(blocks: set[int | None], depth: int, what: str) -> None:
-    if blocks != set(range(depth)):
-        raise UserError(
-            f"The {depth} layers of {what} cannot be told from the names of its parameters, so layers cannot have "
-            "learning rates of their own. Use layer_decay=1."
-        )
-
-
-_BEST = 5
 
 
 @dataclass(frozen=True)

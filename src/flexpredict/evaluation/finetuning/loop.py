@@ -1,8 +1,8 @@
 """The training loop of fine-tuning."""
 
-import json
 import math
 import time
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -10,19 +10,21 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from flexpredict.data.loader import Batch, training_batches
+from flexpredict.data.loader import training_batches
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import Classifier, classify
 from flexpredict.evaluation.finetuning.plan import FinetunePlan
 from flexpredict.evaluation.labeled_images import LabeledImages
 from flexpredict.randomness import sample_keys, stream_key, uniform
 from flexpredict.runs.checkpoint import load_checkpoint, save_checkpoint
-from flexpredict.runs.metrics import MetricsFile, Record, keep_until, read_records
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.training.divergence import LossGuard
 from flexpredict.training.engine import gather
 from flexpredict.training.progress import TrainingProgress
+from flexpredict.training.run_log import RunLog
 from flexpredict.training.schedules import warmup_cosine
 from flexpredict.training.signals import stop_on_signal
+from flexpredict.training.skipped import SkippedImages
 
 
 def train(
@@ -45,7 +47,9 @@ def train(
     state = load_checkpoint(folder.checkpoints, model, [optimizer], progress.warn) or {"step": 0}
     first_step: int = state["step"]
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
-    log = FinetuneLog(fabric, folder, progress, state)
+    log, guard = RunLog(fabric, folder, progress, state), LossGuard(fabric, {})
+    fabric.barrier()  # the first rank has dropped what files say of later steps; now all may read them
+    skipped = SkippedImages(fabric, folder.skipped)
     share = plan.batch_size // fabric.world_size
     rows = torch.arange(fabric.global_rank * share, (fabric.global_rank + 1) * share)  # of the global batch
     batches = training_batches(
@@ -60,7 +64,7 @@ def train(
         world_size=fabric.world_size,
         workers=plan.workers,
     )
-    with stop_on_signal() as stop, batches.deaths_explained():
+    with stop_on_signal() as stop, batches.deaths_explained(), closing(log):
         for step in range(first_step, plan.steps):
             started = time.perf_counter()
             batch = next(batches)
@@ -89,29 +93,40 @@ def train(
             wrapped_optimizer.zero_grad()
 
             done = step + 1
-            log.step(loss.detach(), batch, waited, time.perf_counter() - started)
-            measured = held_out is not None and plan.epoch_done(done)
-            if measured or plan.log_due(done):
+            log.add(loss.detach(), len(batch.images), waited, time.perf_counter() - started)
+            guard.look(done, loss.detach())
+            skipped.add(batch.skipped)
+            # All ranks must stop together. Asking each other takes time, so it is done only now and then.
+            due = plan.log_due(done)
+            stopping = stop.requested if fabric.world_size == 1 else due and any(gather(fabric, stop.requested))
+            saving, measured = stopping or plan.checkpoint_due(done), held_out is not None and plan.epoch_done(done)
+            if due or saving or measured:
+                _refuse_bad_loss(guard, folder, done)
+                skipped.settle(done)
+            if due or measured:
                 record = {"epoch": done * plan.batch_size / plan.samples, "lr": lr}
                 if held_out is not None and measured:
                     classified = classify(fabric, model, held_out, plan.image_size, share, plan.workers)
                     record["held_out_accuracy"] = 100 * float(classified.top1.double().mean())
-                log.write(done, record)
-            # All ranks must stop together. Asking each other takes time, so it is done only now and then.
-            stopping = (
-                stop.requested
-                if fabric.world_size == 1
-                else plan.log_due(done) and any(gather(fabric, stop.requested))
-            )
-            if stopping or plan.checkpoint_due(done):
-                sums = log.state(done)
-                save_checkpoint(folder.checkpoints, done, model, [optimizer], sums, write=fabric.is_global_zero)
+                log.write(done, record, len(skipped))
+            if saving:
+                save_checkpoint(
+                    folder.checkpoints, done, model, [optimizer], log.state(), write=fabric.is_global_zero
+                )
                 fabric.barrier()
             progress.step(done)
             if stopping and done < plan.steps:
-                log.close()
                 raise stop.interruption()
-    log.close()
+
+
+def _refuse_bad_loss(guard: LossGuard, folder: RunFolder, step: int) -> None:
+    """Before a broken model is logged or saved."""
+    if (bad := guard.bad_step(step)) is not None:
+        raise UserError(
+            f"The loss of step {bad.step} was NaN or infinite, so training stopped. The last checkpoint in "
+            f"{folder.checkpoints} is from before. Start a new run with a lower lr, more warmup_epochs, "
+            "clip_grad=1.0 or precision=32-true."
+        )
 
 
 def own_shares(seed: int, step: int, rows: Tensor, alpha: float) -> Tensor:
@@ -153,76 +168,3 @@ def _partners(rows: Tensor) -> Tensor:
     """Each row replaced by the other of its pair."""
     swapped: Tensor = rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
     return swapped
-
-
-class FinetuneLog:
-    """Collects every step; `write` adds a line with the means since the previous one. Only the first rank writes."""
-
-    def __init__(self, fabric: Fabric, folder: RunFolder, progress: TrainingProgress, state: dict[str, Any]) -> None:
-        self._fabric, self._folder, self._progress = fabric, folder, progress
-        self._file: MetricsFile | None = None
-        if fabric.is_global_zero:
-            # Lines that an interrupted run wrote after its last checkpoint will be written again.
-            for path in (folder.metrics, folder.skipped):
-                keep_until(path, state["step"])
-            self._file = MetricsFile(folder.metrics)
-        self._skipped = {record["path"] for record in read_records(folder.skipped)}
-        self._newly_skipped: dict[str, str] = {}
-        self._loss_sum = torch.tensor(state.get("loss_sum", 0.0), dtype=torch.float64, device=fabric.device)
-        self._loss_count: int = state.get("loss_count", 0)
-        self._images = 0
-        self._seconds = self._waited = 0.0
-
-    def step(self, loss: Tensor, batch: Batch, waited: float, seconds: float) -> None:
-        self._loss_sum += loss
-        self._loss_count += 1
-        self._images += len(batch.images) * self._fabric.world_size
-        self._seconds += seconds
-        self._waited += waited
-        self._newly_skipped |= {image.name: image.reason for image in batch.skipped}
-
-    def write(self, step: int, record: Record) -> None:
-        loss = self._shared_loss_sum(step) / self._loss_count
-        speed, wait = self._images / self._seconds, self._waited / self._seconds
-        self._settle(step)
-        record = {**record, "loss": loss, "images_per_second": speed, "data_wait": wait}
-        self._progress.numbers(loss, speed, wait)
-        if self._file is not None:
-            self._file.log(step, {**record, "skipped": float(len(self._skipped))})
-        self._loss_sum.zero_()
-        self._loss_count = self._images = 0
-        self._seconds = self._waited = 0.0
-
-    def state(self, step: int) -> dict[str, Any]:
-        """What a resumed run needs to write the same next line."""
-        self._settle(step)
-        return {"loss_sum": self._shared_loss_sum(step), "loss_count": self._loss_count}
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _shared_loss_sum(self, step: int) -> float:
-        """The mean over ranks. Raises before a broken model is logged or saved."""
-        mean = self._fabric.all_reduce(self._loss_sum, reduce_op="mean")
-        assert isinstance(mean, Tensor)
-        self._loss_sum = mean
-        if not math.isfinite(value := float(mean)):
-            self.close()
-            raise UserError(
-                f"The loss was NaN or infinite at or before step {step}, so training stopped. The last checkpoint in "
-                f"{self._folder.checkpoints} is from before. Start a new run with a lower lr, more warmup_epochs, "
-                "clip_grad=1.0 or precision=32-true."
-            )
-        return value
-
-    def _settle(self, step: int) -> None:
-        """Write down, once, the images that any rank could not read."""
-        found = {name: reason for new in gather(self._fabric, self._newly_skipped) for name, reason in new.items()}
-        found = {name: reason for name, reason in found.items() if name not in self._skipped}
-        self._newly_skipped = {}
-        self._skipped |= found.keys()
-        if found and self._fabric.is_global_zero:
-            with self._folder.skipped.open("a", encoding="utf-8") as file:
-                for name, reason in found.items():
-                    file.write(json.dumps({"step": step, "path": name, "reason": reason}) + "\n")

@@ -14,16 +14,15 @@ from flexpredict.data.sources.derived import ShiftedSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.ridge import Moments, Readout, best_readout
+from flexpredict.evaluation.ridge import Readout, fit_readout
 from flexpredict.features.encoding import PatchBatch, patch_batches
 from flexpredict.features.extraction import Features, require_readable
-from flexpredict.model.location_share import LocationShare, in_double
+from flexpredict.model.location_share import LocationShare
 from flexpredict.progress import Counting
 from flexpredict.settings.extraction import Extraction
 from flexpredict.sizes import Grid
 
 _AXES = ("row", "column")
-_HELD_OUT = 5  # one image in so many chooses the penalty
 
 
 @dataclass
@@ -70,21 +69,10 @@ class PlaceTold:
 
 
 def fit_places(patches: Patches, grid: Grid) -> tuple[Readout, dict[str, Any]]:
-    """Row and column from the features of a patch; the penalty is chosen on a fifth of the images."""
+    """Row and column from the features of a patch, and how its penalty was chosen."""
     places = coordinates(grid)
-    moments: tuple[Moments, ...] = ()  # of the images that are fitted, and of those held out
-    for batch in patches:
-        if not moments:
-            mean = in_double(batch.features.mean(dim=(0, 1)))
-            offset = torch.cat((mean, places.mean(dim=0).to(mean)))
-            moments = Moments(offset), Moments(offset)
-        held_out = batch.indices % _HELD_OUT == _HELD_OUT - 1
-        for part, chosen in zip(moments, (~held_out, held_out), strict=True):
-            features = batch.features[chosen.to(batch.features.device)]
-            part.add(features.flatten(0, 1), places.repeat(len(features), 1))
-    fitted, validation = moments
-    readout, errors = best_readout(fitted, validation, targets=2)
-    candidates = [{"penalty": penalty, "mean_squared_error": error} for penalty, error in errors.items()]
+    images = (image for batch in patches for image in zip(batch.indices.tolist(), batch.features, strict=True))
+    readout, _, candidates = fit_readout((index, features, places, None) for index, features in images)
     return readout, {"penalty": readout.penalty, "candidates": candidates}
 
 

@@ -21,7 +21,7 @@ function drawChart(figure, chart, runs, view) {
   ]);
   const exact = !chart.noisy;
   const options = {
-    width: Math.max(120, plot.clientWidth), height: PLOT_HEIGHT, padding: [10, 10, 0, 0], legend: { show: false },
+    width: Math.max(120, plot.clientWidth), height: PLOT_HEIGHT, padding: [10, 16, 0, 0], legend: { show: false },
     scales: {
       x: { time: false, range: (u, low, high) => view.range ?? (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
       y: { distr: log ? 3 : 1, log: 10, range: (u, low, high) => log ? decades(low, high) : valueRange(low, high, chart.share, exact) },

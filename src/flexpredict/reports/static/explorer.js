@@ -119,7 +119,7 @@ function showMaps(panel, model, maps) {
     figure.querySelector(".low").textContent = written(range[0]);
     figure.querySelector(".high").textContent = written(range[1]);
     figure.querySelector("canvas").setAttribute("aria-label", `Highest, ${written(map[high])}, at ${inWords(high, model.grid)}`);
-    if (name === "position") figure.querySelector("small").textContent = positionWords(map, maps, share);
+    if (name === "position") figure.querySelector("small").textContent = positionWords(model, map, maps, share);
   }
   const strip = panel.querySelector(".patches");
   maps.neighbors.forEach((found, i) => {
@@ -130,10 +130,9 @@ function showMaps(panel, model, maps) {
   });
 }
 
-function positionWords(map, maps, share) {
-  const level = `noise_std ${formatNumber(maps.level, 3)}`;
-  if (!share) return `Cosine with each position, ${level}`;
-  return `${formatNumber(100 * map[maps.patch], 3, "%")} stay at their place, ${level}`;
+function positionWords(model, map, maps, share) {
+  const noise = `noise to signal ${(maps.level * model.positions.ratio).toFixed(2)}`;
+  return share ? `${formatNumber(100 * map[maps.patch], 3, "%")} of draws stay in place; ${noise}` : `Cosine with each position; ${noise}`;
 }
 
 // How strong the noise is: of each run's own level, until the slider is moved.
@@ -141,6 +140,6 @@ function showNoise() {
   const model = lead(), slider = document.getElementById("noise-level");
   const own = model.positions ? model.positions.level * model.positions.ratio : 0;
   slider.value = explorer.ratio ?? own;
-  document.getElementById("noise-value").textContent = explorer.ratio === null ? "as trained" : `${explorer.ratio.toFixed(2)} of ‖ψ‖`;
+  document.getElementById("noise-value").textContent = explorer.ratio === null ? `${own.toFixed(2)}, as trained` : explorer.ratio.toFixed(2);
   document.getElementById("next-draw").hidden = explorer.draws !== "one";
 }

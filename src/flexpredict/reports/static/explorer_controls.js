@@ -16,6 +16,8 @@ function buildControls() {
   masks.value = explorer.mask;
   masks.parentNode.hidden = !most;
   const moving = explorer.models.some(model => model.positions);
+  const trained = explorer.models.map(({ positions }) => positions ? positions.level * positions.ratio : 0);
+  document.getElementById("noise-level").max = Math.max(2, Math.ceil(1.25 * Math.max(...trained)));
   for (const id of ["noise-level", "draws", "positions"]) document.getElementById(id).parentNode.hidden = !moving;
   const names = lead().layers.map(layer => layer.name);
   document.getElementById("layer").append(...names.map((name, i) => new Option(name, i)));
@@ -92,16 +94,20 @@ function buildPanels() {
       if (name === "prediction") figure.append(make("p", { className: "instead", textContent: "Choose a masked patch." }));
       return figure;
     });
-    const swatch = make("i", { className: "swatch" });
-    swatch.style.background = `var(--run-${model.color})`;
     const patches = make("div", { className: "patches" }, ...Array.from({ length: 6 }, () => make("div", {}, make("canvas"), make("small"))));
     const panel = make("article", { id: `model-${i}` },
-      make("h3", { className: "run" }, swatch, make("span", { textContent: model.label }), make("small", { textContent: model.what })),
+      modelTitle(model, make("small", { textContent: model.what })),
       make("div", { className: "maps" }, ...maps),
       make("p", { className: "nearest-title", textContent: "Nearest patches in other images" }), patches);
     document.getElementById("views").append(panel);
     if (explorer.models.length > 1) buildChoice(model, i);
   });
+}
+
+function modelTitle(model, ...more) {
+  const swatch = make("i", { className: "swatch" });
+  swatch.style.background = `var(--run-${model.color})`;
+  return make("h3", { className: "run" }, swatch, make("span", { textContent: model.label }), ...more);
 }
 
 function buildChoice(model, i) {

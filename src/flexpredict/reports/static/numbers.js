@@ -6,20 +6,22 @@ function superscript(exponent) {
   return String(exponent).replace(/[-0-9]/g, c => c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]);
 }
 
-function plain(value, digits) {
-  return String(Number(value.toPrecision(digits))).replace("-", "−");
+function plain(value, digits, whole) {
+  const text = value.toPrecision(digits);
+  return (whole ? String(Number(text)) : text).replace("-", "−");
 }
 
 function formatNumber(value, digits = 3, unit = "") {
   if (!Number.isFinite(value)) return "not finite";
+  const whole = value === 0 || (Number.isInteger(value) && !unit);  // others have all their digits, to look alike
   value = Number(value.toPrecision(digits));
   const size = Math.abs(value);
   if (size && (size < 1e-3 || size >= 1e15)) {
     const exponent = Math.floor(Math.log10(size));
-    return `${plain(value / 10 ** exponent, digits)}×10${superscript(exponent)}${unit}`;
+    return `${plain(value / 10 ** exponent, digits, whole)}×10${superscript(exponent)}${unit}`;
   }
   const [scale, prefix] = PREFIXES.find(([least]) => size >= least) ?? [1, ""];
-  return plain(value / scale, digits) + prefix + unit;
+  return plain(value / scale, digits, whole) + prefix + unit;
 }
 
 // One prefix or power of ten, and one number of decimals, for all ticks of an axis.

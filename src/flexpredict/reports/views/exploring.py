@@ -53,7 +53,7 @@ def _predictions(model: IJEPA, opened: OpenedModel, pixels: Tensor) -> dict[str,
     basis = _basis(torch.cat((tokens.flatten(0, 1), *(values.flatten(0, 1) for _, values in predicted))))
     return {
         "grid": grid,
-        "layers": [{"name": "what is predicted", **packed_rows(_reduced(tokens, basis))}],
+        "layers": [{"name": "prediction targets", **packed_rows(_reduced(tokens, basis))}],
         "masks": [
             {
                 "context": masks.context[row, 0].tolist(),

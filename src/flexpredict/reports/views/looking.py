@@ -1,7 +1,6 @@
 """Opens models and images, and collects what the page shows of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +13,11 @@ from flexpredict.reports.views.exploring import explorer_data
 from flexpredict.reports.views.films import small_films
 from flexpredict.reports.views.pictures import picture_data
 from flexpredict.reports.views.shown_images import choose_images
+from flexpredict.reports.views.stored import MOST_MODELS, Views
 from flexpredict.reports.views.viewed_model import ViewedModel, open_viewed
 
-MOST_MODELS = 4  # a page of more would be too large
 _EXPLORED = {1: 12, 2: 12, 3: 8, 4: 6}  # images, by the number of models
 _MOST_TOKENS = 4096  # of all explored images together
-
-
-@dataclass
-class Views:
-    """sets: of images, by their keys. models: in the order of the page; None where one could not be looked at."""
-
-    sets: dict[str, dict[str, Any]] = field(default_factory=dict)
-    models: list[dict[str, Any] | None] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # why something is missing
-
-    def add(self, model: dict[str, Any], images: dict[str, Any]) -> None:
-        self.sets[images["key"]] = images
-        self.models.append({**model, "set": images["key"]})
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Views]") -> "Views":
-        """Of several pages of one model each."""
-        views = cls()
-        for part in parts:
-            views.sets |= part.sets
-            views.models.append(part.models[0] if part.models and len(views.models) < MOST_MODELS else None)
-        views.sets = {
-            key: images for key, images in views.sets.items() if key in {m["set"] for m in views.models if m}
-        }
-        return views
 
 
 def look_into(names: Sequence[str | Path], images: str | None = None, source: ImageSource | None = None) -> Views:

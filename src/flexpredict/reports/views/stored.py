@@ -1,15 +1,41 @@
-"""What an earlier page shows of its models, read back from it: data only, whatever else is in the file."""
+"""What a page shows of its models, also read back from an earlier page: data only, whatever else is in the file."""
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flexpredict.reports.views.looking import Views
-
-BLOCK = "view-data"
+MOST_MODELS = 4  # a page of more would be too large
+_BLOCK = b"view-data"
 _LARGEST = 32_000_000  # bytes: pages stay below 10 MB
-_START = re.compile(rb'<script type="application/json" id="' + BLOCK.encode() + rb'">')
+_START = re.compile(rb'<script type="application/json" id="' + _BLOCK + rb'">')
+
+
+@dataclass
+class Views:
+    """sets: of images, by their keys. models: in the order of the page; None where one could not be looked at."""
+
+    sets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    models: list[dict[str, Any] | None] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # why something is missing
+
+    def add(self, model: dict[str, Any], images: dict[str, Any]) -> None:
+        self.sets[images["key"]] = images
+        self.models.append({**model, "set": images["key"]})
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Views]") -> "Views":
+        """Of several pages of one model each."""
+        views = cls()
+        for part in parts:
+            views.sets |= part.sets
+            views.models.append(part.models[0] if part.models and len(views.models) < MOST_MODELS else None)
+        views.sets = {
+            key: images for key, images in views.sets.items() if key in {m["set"] for m in views.models if m}
+        }
+        return views
 
 
 def stored_views(page: Path) -> Views:

@@ -55,9 +55,11 @@ def carry_out_runs(
     with Counting(console, "runs", "steps", sum(run.steps for run in runs), sum(reached.values())) as counting:
 
         def look(going: Sequence[Task]) -> None:
-            begun = [by_folder[one.folder] for task in going for one in task.runs]
-            reached.update({str(run.folder): run.logged_step() for run in begun if run.steps})
-            measuring = [run.name for run in begun if run.steps and reached[str(run.folder)] == run.steps]
+            runs_of = [[by_folder[one.folder] for one in task.runs] for task in going]
+            reached.update({str(run.folder): run.logged_step() for own in runs_of for run in own if run.steps})
+            # The first run of each process that is not trained and measured is the one that it is at.
+            left = [[run for run in own if reached[str(run.folder)] < run.steps or run.unmeasured] for own in runs_of]
+            measuring = [own[0].name for own in left if own and reached[str(own[0].folder)] == own[0].steps]
             note = f"measuring {', '.join(measuring)}" if measuring else "training"
             counting.add(max(0, sum(reached.values()) - counting.done), note)
 

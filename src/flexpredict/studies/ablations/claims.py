@@ -58,21 +58,13 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper.
-
-    Args:
-        text: what it says.
-        study: that asks.
-        difference: of a chapter, seed by seed; KeyError where an arm is missing.
-        sign: 1 or -1, on which side of zero the difference is; 0 if it is no gain.
-        measure: of the difference, by default accuracy.
-    """
+    """A claim of the paper."""
 
     text: str
-    study: str
-    difference: Callable[[Chapter, str], Values]
-    sign: int = 1
-    measure: str = ""
+    study: str  # that asks
+    difference: Callable[[Chapter, str], Values]  # seed by seed; KeyError where an arm is missing
+    sign: int = 1  # 1 or -1, the side of zero that the difference is on; 0 if there is no gain
+    measure: str = ""  # by default accuracy
 
     def verdict(self, difference: Estimate) -> str:
         if difference.half is None:
@@ -80,9 +72,8 @@ class Claim:
         low, high = difference.mean - difference.half, difference.mean + difference.half
         if self.sign < 0:
             low, high = -high, -low
-        if self.sign == 0:
-            return "confirmed" if high < _NO_GAIN else "refuted" if low > 0 else "undecided"
-        return "confirmed" if low > 0 else "refuted" if high < 0 else "undecided"
+        confirmed, refuted = (low > 0, high < 0) if self.sign else (high < _NO_GAIN, low > 0)
+        return "confirmed" if confirmed else "refuted" if refuted else "undecided"
 
 
 def _less(one: str, other: str, field: str = "name") -> Callable[[Chapter, str], Values]:
@@ -134,7 +125,7 @@ def claims_table(chapters: Path, page: Path) -> str:
         Chapter(path.parent, json.loads(path.read_text("utf-8"))) for path in sorted(chapters.glob("*/results.json"))
     ]
     lines += [line for claim in CLAIMS for line in _lines(claim, found, page)]
-    return as_markdown(lines, numbers=False) if len(lines) > 1 else "No chapter tells of any of them yet.\n"
+    return as_markdown(lines, numbers=False) if len(lines) > 1 else "No chapter has tested any of them yet.\n"
 
 
 def _lines(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[list[str]]:
@@ -157,8 +148,8 @@ def _lines(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[list[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the table of the paper's claims into pages, between marks.")
-    parser.add_argument("pages", type=Path, nargs="*", default=[Path("README.md"), Path("studies/README.md")])
-    parser.add_argument("--chapters", type=Path, default=Path("studies"), help="folder of the chapters")
+    parser.add_argument("pages", type=Path, nargs="*", default=[Path("README.md"), Path("docs/studies/README.md")])
+    parser.add_argument("--chapters", type=Path, default=Path("docs/studies"), help="folder of the chapters")
     options = parser.parse_args()
     for page in options.pages:
         written = write_block(page, BLOCK, claims_table(options.chapters, page))

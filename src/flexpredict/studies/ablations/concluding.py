@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict.files import write_text_atomically
+from flexpredict.files import write_csv_atomically, write_json_atomically, write_text_atomically
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies import figures
 from flexpredict.studies.ablations.chapters import as_markdown, write_block, write_chapter
@@ -18,7 +18,7 @@ from flexpredict.studies.ablations.measuring import norms
 from flexpredict.studies.ablations.planning import Ablation, Agenda
 from flexpredict.studies.ablations.runs import StudyRun
 from flexpredict.studies.ablations.study import Study
-from flexpredict.studies.ablations.summary import Row, as_csv, seeds_as_csv, summarize, tables
+from flexpredict.studies.ablations.summary import Row, seed_rows, summarize, table_rows, tables
 from flexpredict.training.plan import plain_values
 
 _FILES = (
@@ -71,10 +71,9 @@ def _for_console(title: str, lines: list[list[str]]) -> Table:
 
 
 def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: Ablation) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     seeds = agenda.seeds(study)
-    write_text_atomically(folder / "table.csv", as_csv(study, rows))
-    write_text_atomically(folder / "seeds.csv", seeds_as_csv(study, rows, seeds))
+    write_csv_atomically(folder / "table.csv", table_rows(study, rows))
+    write_csv_atomically(folder / "seeds.csv", seed_rows(study, rows, seeds))
     record: dict[str, Any] = {
         "study": study.name,
         "seeds": seeds,
@@ -87,7 +86,7 @@ def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: A
             for row in rows
         ],
     }
-    write_text_atomically(folder / "results.json", json.dumps(record, indent=2) + "\n")
+    write_json_atomically(folder / "results.json", record)
     figures.draw(study, rows, len(seeds), folder / "figure.png")
 
 

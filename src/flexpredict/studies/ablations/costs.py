@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from flexpredict.files import write_text_atomically
+from flexpredict.files import write_json_atomically
 from flexpredict.progress import duration
 from flexpredict.runs.metrics import read_records
 from flexpredict.studies.ablations.processes import Task, TaskRun, carry_out
@@ -23,21 +23,16 @@ _KEPT = "costs.json"
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a run on this machine.
+    """Seconds of a run on this machine."""
 
-    Args:
-        step: each step.
-        other: all the rest, once: starting, opening the data, checkpoints, measuring.
-    """
-
-    step: float
-    other: float
+    step: float  # each step
+    other: float  # the rest: starting, opening the data, checkpoints, measuring
 
     def of(self, steps: int) -> float:
         return self.other + steps * self.step
 
     def save(self, folder: Path) -> None:
-        write_text_atomically(folder / _KEPT, json.dumps(dataclasses.asdict(self)) + "\n")
+        write_json_atomically(folder / _KEPT, dataclasses.asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> "Costs | None":
@@ -52,10 +47,10 @@ def seconds_a_step(metrics: Path, batch_size: int) -> float:
 
 
 def find_costs(runs: Sequence[StudyRun], task: Task, stop: Stop) -> dict[str, Costs] | None:
-    """Of each arm of these runs; None if someone stopped it.
+    """Costs of each arm; None if someone stopped it.
 
-    An arm that has a finished run, of whatever seed, costs what that did. All others are tried out together in one
-    process, in a folder that is thrown away; the first of them is measured too. task: what such a process must know.
+    An arm with a finished run of any seed costs what that did. The others are tried out in one process, in a
+    temporary folder, and the first of them is measured too. task: says what such a process must know.
     """
     arms = {run.arm: run for run in runs}
     known: dict[str, Costs] = {}

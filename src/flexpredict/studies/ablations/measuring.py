@@ -1,4 +1,4 @@
-"""What each run came to: probes, k-NN, what features tell of the place, and the norms of A and m̃ from its log."""
+"""Measures the encoder of a run: probes, k-NN and location; and reads the norms of A and m̃ from its log."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ from flexpredict.evaluation.location.evaluation import measure_location
 from flexpredict.evaluation.probing import run_probe
 from flexpredict.evaluation.results import write_result
 from flexpredict.features.workspace import Workspace
-from flexpredict.files import write_text_atomically
+from flexpredict.files import write_json_atomically
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.extraction import Extraction
@@ -45,25 +45,18 @@ _KEPT = "measured.json"
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is measured of every run.
+    """What is measured of every run."""
 
-    Args:
-        labels: shares of the labels of the linear probes.
-        subsets: how many times each share below 1 is drawn.
-        neighbors: k of k-NN.
-        images: at most so many to measure location with.
-    """
-
-    labels: tuple[float, ...] = (0.01, 1.0)
-    subsets: int = 5
-    neighbors: int = 20
-    images: int = 2000
+    labels: tuple[float, ...] = (0.01, 1.0)  # shares of the labels of the linear probes
+    subsets: int = 5  # draws of each share below 1
+    neighbors: int = 20  # k of k-NN
+    images: int = 2000  # at most, to measure location with
 
     def probing(self) -> Probing:
         return Probing(labels=list(self.labels), subsets=self.subsets, neighbors=self.neighbors)
 
     def described(self, train: ImageSource, test: ImageSource) -> dict[str, Any]:
-        """All that numbers depend on besides the encoder, as JSON has it."""
+        """What the numbers depend on besides the encoder, as JSON gives it back."""
         data = {
             role: {"data": source.name, **identity(source)} for role, source in (("train", train), ("test", test))
         }
@@ -75,45 +68,35 @@ class Measuring:
 def measure(
     encoder: ImageEncoder, folder: Path, train: ImageSource, test: ImageSource, how: Measuring, fabric: Fabric
 ) -> dict[str, float]:
-    """Measure the encoder of a run and keep the numbers in its folder; those that are known are not taken again."""
+    """Measure the encoder of a run, unless that was done before, and keep the numbers in its folder."""
     asked, quiet = how.described(train, test), Console(quiet=True)
-    numbers = _kept(folder, asked)
-    folder.mkdir(parents=True, exist_ok=True)
+    if (known := measured(folder, asked)) is not None:
+        return known
     with _features_beside(folder):
-        located = any(shown in numbers for shown in LOCATION.values())
-        if not located:
-            probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
-            write_result(probed, folder / "probe.json")
-            numbers |= probed.numbers
+        probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
+        write_result(probed, folder / "probe.json")
+        numbers = dict(probed.numbers)
         for task in asked["scene_tasks"]:
-            if task not in numbers:
-                # The images are the same, so their features are there already.
-                labeled = _labeled(train, task), _labeled(test, task)
-                probed = run_probe(encoder, *labeled, Extraction(), Probing(labels=[1.0], neighbors=0), fabric=fabric)
-                numbers[task] = probed.numbers["linear, 100 % labels"]
-        if not located:
-            space = Workspace(encoder, fabric, quiet)
-            found = measure_location(space, train, test, Extraction(), shifts=1, images=how.images)
-            write_result(found, folder / "location.json")
-            numbers |= {shown: found.numbers[name] for name, shown in LOCATION.items() if name in found.numbers}
+            # The images are the same, so their features are there already.
+            labeled = _labeled(train, task), _labeled(test, task)
+            probed = run_probe(encoder, *labeled, Extraction(), Probing(labels=[1.0], neighbors=0), fabric=fabric)
+            numbers[task] = probed.numbers["linear, 100 % labels"]
+        found = measure_location(
+            Workspace(encoder, fabric, quiet), train, test, Extraction(), shifts=1, images=how.images
+        )
+        write_result(found, folder / "location.json")
+        numbers |= {shown: found.numbers[name] for name, shown in LOCATION.items() if name in found.numbers}
     kept = {"encoder": _digest(folder), "asked": asked, "numbers": numbers}
-    write_text_atomically(folder / _KEPT, json.dumps(kept, indent=2) + "\n")
+    write_json_atomically(folder / _KEPT, kept)
     return numbers
 
 
 def measured(folder: Path, asked: dict[str, Any]) -> dict[str, float] | None:
-    """What `measure` kept; None where less or something else was asked, or of other weights. asked: as described."""
-    numbers = _kept(folder, asked)
-    return numbers if numbers and all(task in numbers for task in asked["scene_tasks"]) else None
-
-
-def _kept(folder: Path, asked: dict[str, Any]) -> dict[str, float]:
-    """Numbers that answer at least a part of what is asked."""
+    """The numbers that `measure` kept; None if something else is asked, or the weights are others."""
     path = folder / _KEPT
-    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"asked": {}}
-    tasks = {"scene_tasks": asked["scene_tasks"]}
-    if {**kept["asked"], **tasks} != asked or kept["encoder"] != _digest(folder):
-        return {}
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if kept.get("asked") != asked or kept["encoder"] != _digest(folder):
+        return None
     return dict(kept["numbers"])
 
 
@@ -127,7 +110,7 @@ def norms(folder: Path) -> dict[str, float]:
 
 
 def undrawn_scenes(name: str) -> ArraySource:
-    """Scenes as far as plans are concerned: so many, so large, of so many classes; drawing them takes seconds."""
+    """A stand-in with the number, size and classes of scenes, for plans: drawing the scenes takes seconds."""
     asked = read_options(name, SceneOptions(count=1), IMAGE_OPTIONS)
     blank = torch.zeros(1, asked.size, asked.size, 3, dtype=torch.uint8).expand(asked.count, -1, -1, -1)
     return ArraySource(name, blank, CLASSES, torch.arange(asked.count) % len(CLASSES))
@@ -152,7 +135,7 @@ def _labeled(scenes: ImageSource, task: str) -> ImageSource:
 
 @contextmanager
 def _features_beside(folder: Path) -> Iterator[None]:
-    """Keep features of the images in the run folder until all is measured: hundreds of runs would fill the cache."""
+    """Cache features in the run folder, and delete them in the end: those of hundreds of runs would fill the disk."""
     before, own = os.environ.get("FLEXPREDICT_CACHE"), folder / ".features"
     os.environ["FLEXPREDICT_CACHE"] = str(own)
     try:

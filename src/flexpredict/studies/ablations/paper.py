@@ -1,4 +1,4 @@
-"""The paper's studies, and what it found (1 % linear probe, ViT-B, 300 epochs).
+"""The paper's studies and what it found (1 % linear probe, ViT-B, 300 epochs), and one on scenes for its main idea.
 
 Noise levels are the ratio ‖A n‖ / ‖ψ‖ at the start, which means the same at every width. The paper gives noise_std
 for a ViT-B, where 0.25 is a ratio of 0.2.
@@ -8,12 +8,17 @@ import dataclasses
 import math
 from typing import Any
 
+from flexpredict.data.scenes.scenes import IMAGE_OPTIONS, SceneOptions, read_options
+from flexpredict.errors import UserError
 from flexpredict.settings.positions import WEIGHT_STD
 from flexpredict.settings.targets import Targets
 from flexpredict.studies.ablations.study import SINCOS, Arm, Asked, Builder, Study
 
 _PAPER_WIDTH = 768
 _BEST = 0.25  # of the paper's levels
+_WHERE_LEVELS = (0.2, 0.5, 1.0, 2.0)
+_SCENES = 10_000
+_FIRST_TEST = 10_000  # earlier scenes of the test split were looked at while recipes were chosen
 
 
 def ratio(noise_std: float) -> float:
@@ -109,10 +114,39 @@ def _covariance(asked: Asked) -> Study:
 
 def _mae(asked: Asked) -> Study:
     """The paper reports no numbers: attempts "were not successful"."""
-    # What the recipe says of I-JEPA's targets and masks means nothing to it.
+    # The targets and masks of the recipe are those of I-JEPA; MAE has its own.
     mae = {"method": "mae", "targets": dataclasses.asdict(Targets()), "masking": {"kind": None, "cell": 1}}
     arms = (Arm("MAE, sin-cos", {**SINCOS, **mae}), Arm("MAE, StoP", {**asked.noisy(), **mae}))
     return Study("mae", "Do stochastic positions help where pixels are predicted?", arms)
+
+
+def _where(asked: Asked) -> Study:
+    """Stochastic positions less sin-cos, for scenes whose parts are ever freer in their place, at several levels."""
+    arms = []
+    for freedom in asked.settings.where:
+        train, test = _scenes(asked.recipe.data, freedom)
+        series = f"where={freedom:g}"
+        baseline = f"{series}, sin-cos"
+        own: dict[str, Any] = {"series": series, "against": baseline, "test": test}
+        arms.append(Arm(baseline, {"data": train, **SINCOS}, level=0.0, **own))
+        for level in filter(None, asked.settings.levels or _WHERE_LEVELS):
+            arms.append(Arm(f"{series}, noise {level:g}", {"data": train, **asked.noisy(level)}, level=level, **own))
+    title = "Do stochastic positions help where what is predictable and where is not?"
+    return Study("where", title, tuple(arms), "surface", seeds=5)
+
+
+def _scenes(data: str | list[str] | None, freedom: float) -> tuple[str, str]:
+    """Names of training and test scenes, a fifth as many."""
+    if not isinstance(data, str) or data.partition(":")[0] != "scenes":
+        raise UserError(f"data is {data}, but the study where needs the built-in scenes. Use data=scenes:10000.")
+    if not 0 <= freedom <= 1:
+        raise UserError(f"where is {freedom:g}; use numbers from 0 (parts always on top of objects) to 1 (anywhere).")
+    asked = read_options(data, SceneOptions(count=_SCENES), IMAGE_OPTIONS)
+    if asked.where is not None or asked.split != "train":
+        raise UserError(f"data is {data}, but the study where chooses where and split itself. Leave them out.")
+    every = f"size={asked.size},seed={asked.seed},where={freedom:g}"
+    tests = max(1, asked.count // 5)
+    return f"scenes:{asked.count},{every}", f"scenes:{tests},{every},split=test,first={_FIRST_TEST}"
 
 
 PAPER: dict[str, Builder] = {
@@ -125,3 +159,4 @@ PAPER: dict[str, Builder] = {
     "covariance": _covariance,
     "mae": _mae,
 }
+WHERE: dict[str, Builder] = {"where": _where}

@@ -1,4 +1,4 @@
-"""What a study comes to on these images and this machine: its arms that can be carried out, and their runs."""
+"""The studies by name, and what they come to on these images and this machine: arms that can be run, and the runs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,16 +11,21 @@ from rich.console import Console
 from flexpredict.data.sources.derived import Part, named_part
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
-from flexpredict.errors import UserError
+from flexpredict.errors import UserError, did_you_mean
 from flexpredict.evaluation.probing import check_probe
 from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.measuring import Measuring
+from flexpredict.studies.ablations.paper import PAPER, WHERE
 from flexpredict.studies.ablations.processes import Data
 from flexpredict.studies.ablations.runs import Runs, StudyRun, TestImages, plan_of
-from flexpredict.studies.ablations.studies import find_studies, names_of
-from flexpredict.studies.ablations.study import Study
+from flexpredict.studies.ablations.search import SEARCH
+from flexpredict.studies.ablations.study import Asked, Study
+
+GROUPS = {"paper": tuple(PAPER), "search": tuple(SEARCH)}
+_BUILDERS = {**PAPER, **SEARCH, **WHERE}
+_OF_ONE_NUMBER = ("fig3", "fig4", "noise", "ema", "lr", "grid", "where")
 
 
 @dataclass(kw_only=True)
@@ -91,6 +96,25 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
     for run in agenda.work.values():
         run.require_same()
     return agenda
+
+
+def names_of(study: str) -> tuple[str, ...]:
+    """The study of this name, or all of a group."""
+    known = (*_BUILDERS, *GROUPS)
+    if study not in known:
+        raise UserError(f"There is no study '{study}'.{did_you_mean(study, known)} There are {', '.join(known)}.")
+    return GROUPS.get(study, (study,))
+
+
+def find_studies(settings: StudySettings, recipe: Recipe) -> list[Study]:
+    """The study that is asked for, or all of a group. recipe: what all arms share, with nothing left open."""
+    names = names_of(settings.study)
+    if settings.levels and (len(names) > 1 or names[0] not in _OF_ONE_NUMBER):
+        raise UserError(
+            f"levels are given, and {settings.study} does not vary one number. Leave them out, or choose one of "
+            f"{', '.join(_OF_ONE_NUMBER)}."
+        )
+    return [_BUILDERS[name](Asked(settings, recipe)) for name in names]
 
 
 def _data(asked: Ablation, data: Data) -> tuple[Data, Data | None, str]:

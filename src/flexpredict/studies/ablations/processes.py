@@ -27,11 +27,11 @@ _SECONDS_BETWEEN_SIGNALS = 1.0
 
 @dataclass(frozen=True)
 class TaskRun:
-    """Folder and recipe, as plain values; what is measured instead of a trained encoder; whether it is measured."""
+    """A run, as plain values."""
 
     folder: str
     recipe: dict[str, Any]
-    baseline: Baseline | None = None
+    baseline: Baseline | None = None  # measured instead of a trained encoder
     measured: bool = True
 
     @property
@@ -41,25 +41,15 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class Task:
-    """Runs that one process carries out.
+    """Runs that one process carries out."""
 
-    Args:
-        log: file for what the process says.
-        runs: one or, where they are short, several.
-        data: images to train on.
-        test: images to measure on; None where nothing is measured.
-        measuring: what is measured, as plain values.
-        nice: how much other processes come first, 0 to 19.
-        begun: when the process was started.
-    """
-
-    log: Path
-    runs: tuple[TaskRun, ...]
-    data: Data
-    test: Data | None = None
-    measuring: dict[str, Any] = field(default_factory=dict)
-    nice: int = 0
-    begun: float = 0.0
+    log: Path  # file for what the process prints
+    runs: tuple[TaskRun, ...]  # one or, where they are short, several
+    data: Data  # images to train on
+    test: Data | None = None  # images to measure on; None where nothing is measured
+    measuring: dict[str, Any] = field(default_factory=dict)  # what is measured, as plain values
+    nice: int = 0  # niceness of the process, 0 to 19
+    begun: float = 0.0  # when the process was started
 
     def save(self) -> Path:
         path = self.log.with_suffix(".json")
@@ -77,10 +67,10 @@ class Task:
 def carry_out(
     tasks: Sequence[Task], at_a_time: int, stop: Stop, look: Callable[[list[Task]], None] = lambda going: None
 ) -> Generator[tuple[Task, bool], None, None]:
-    """Each task as it ends, and whether it ran to its end (it does not when someone stops it).
+    """Yield each task when it ends, and whether it was finished (False if someone stopped it).
 
-    None is begun after one was stopped or failed, or after `stop` is requested; those that go on are asked to leave.
-    look: called with the tasks that go on, all the while.
+    After one was stopped or failed, or `stop` is requested, no more are started and the others are asked to leave.
+    `look` is called with the running tasks several times a second.
     """
     waiting = list(tasks)
     going: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
@@ -108,7 +98,7 @@ def carry_out(
 
 
 def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
-    """Ask them to leave: one that trains saves what it has done, one that measures leaves at once."""
+    """Ask processes to leave: one that trains saves first, one that measures leaves at once."""
     while processes:
         for process in processes:
             process.terminate()  # again and again, as one that was just saving may have begun to measure
@@ -119,11 +109,11 @@ def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
 
 
 def begin(task: Task, slot: int, at_a_time: int) -> "subprocess.Popen[bytes]":
-    """Start the process. slot: which of those at a time it is, and so which part of the machine it has."""
+    """Start the process. slot: its number among those that run at a time, which decides its part of the machine."""
     path = replace(task, begun=time.time()).save()
     with task.log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "flexpredict.commands.ablate_task", str(path)],
+            [sys.executable, "-m", "flexpredict.commands.ablate_task", str(path), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -137,9 +127,8 @@ def usual_jobs(device: torch.device) -> int:
     return cores() if device.type == "cpu" else 1
 
 
-def end_with_parent() -> None:
-    """From now on, ask this process to stop as if by SIGTERM, until it does, when its parent is gone."""
-    parent = os.getppid()
+def end_with(parent: int) -> None:
+    """Send SIGTERM to this process, until it stops, once its parent is gone, which may be so already."""
 
     def watch() -> None:
         while True:

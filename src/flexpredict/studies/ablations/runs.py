@@ -44,23 +44,14 @@ class TestImages:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One arm with one seed: what is trained, and how it is measured.
+    """One arm with one seed: what is trained, and how it is measured."""
 
-    Args:
-        folder: NAME-seed=N, a run folder.
-        plan: its recipe with nothing left open.
-        train: its images, as far as the plan is concerned.
-        test: None where nothing is measured, as the log tells all.
-        how: what is measured.
-        baseline: an encoder to measure that is not trained.
-    """
-
-    folder: Path
+    folder: Path  # NAME-seed=N, a run folder
     plan: Plan
-    train: ImageSource
-    test: TestImages | None = None
+    train: ImageSource  # scenes that nobody drew will do
+    test: TestImages | None = None  # None where the log tells all
     how: Measuring = field(default_factory=Measuring)
-    baseline: Baseline | None = None
+    baseline: Baseline | None = None  # an encoder to measure that is not trained
 
     @property
     def name(self) -> str:
@@ -73,7 +64,6 @@ class StudyRun:
 
     @property
     def recipe(self) -> Recipe:
-        """With nothing left open."""
         return self.plan.recipe
 
     @property
@@ -90,7 +80,11 @@ class StudyRun:
 
     @property
     def done(self) -> bool:
-        return not self.steps_left and (self.test is None or self.numbers() is not None)
+        return not self.steps_left and not self.unmeasured
+
+    @property
+    def unmeasured(self) -> bool:
+        return self.test is not None and self.numbers() is None
 
     @cached_property
     def _asked(self) -> dict[str, Any]:
@@ -110,7 +104,7 @@ class StudyRun:
         return [str(record["text"]) for record in read_records(RunFolder(self.folder).warnings)]
 
     def require_same(self) -> None:
-        """Refuse a folder that holds another run than this: an answer from there would be to another question."""
+        """Refuse a folder that holds another run."""
         if self.begun:
             folder = RunFolder(self.folder)
             # Read as a recipe, so that options younger than the run have the defaults that it was made with.
@@ -151,32 +145,29 @@ class Runs:
     def of(self, arm: Arm, seeds: Iterable[int]) -> list[StudyRun]:
         """One run a seed. Refuses an arm that cannot be carried out.
 
-        The folder's name says what differs from the base when nothing is left open, so that the same run has the same
-        name whatever arm of whatever study it belongs to.
+        The folder's name says how the plan differs from that of the base, so that arms of different studies that come
+        to the same run share its folder.
         """
         recipe = changed(self.base, arm.fields)
         source = self.source if recipe.data == self.base.data else undrawn_scenes(str(recipe.data))
         plan = plan_of(recipe, source)
         base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
-        different = [key for key in sorted(own) if own[key] != base.get(key) and _tells(key, own[key])]
+        # Of two ways to give a noise level one is always None, which tells nothing.
+        different = [
+            key
+            for key in sorted(own)
+            if own[key] != base.get(key) and key != "seed" and not (key.startswith("positions.") and own[key] is None)
+        ]
         name = "-".join(f"{key}={own[key]}" for key in different) or "as-given"
         name = re.sub(r"[^\w.=,-]+", "_", name)
         if len(name) > _LONGEST_NAME:
             name = f"{name[:_LONGEST_NAME]}-{digest([name])[:8]}"
         test = self.test if arm.test is None else TestImages(arm.test, undrawn_scenes(arm.test))
-        return [
-            StudyRun(self.out / "runs" / f"{name}-seed={seed}", with_seed(plan, seed), source, test, self.how)
-            for seed in seeds
-        ]
-
-
-def with_seed(plan: Plan, seed: int) -> Plan:
-    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, seed=seed))
-
-
-def _tells(key: str, value: Any) -> bool:
-    """Whether a difference belongs into the name: of two ways to give a noise level, one is always open."""
-    return key != "seed" and not (key.startswith("positions.") and value is None)
+        runs = []
+        for seed in seeds:
+            own_plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, seed=seed))
+            runs.append(StudyRun(self.out / "runs" / f"{name}-seed={seed}", own_plan, source, test, self.how))
+        return runs
 
 
 def steps_done(folder: Path) -> int:

@@ -14,46 +14,29 @@ _KEPT = ("hold", "schedule", "final_level")  # of the recipe's positions, in arm
 
 @dataclass(frozen=True)
 class Arm:
-    """One thing to try.
+    """One thing to try: the recipe of the study with other `fields`. Positions and augmentation are replaced."""
 
-    Args:
-        name: in tables and figures.
-        fields: of the recipe, that make it; all others are as the recipe of the study says. Positions and
-            augmentation are replaced as a whole.
-        paper: accuracy in the paper.
-        level: where the arm is on the axis of a curve.
-        series: curve it belongs to, where there are several.
-        against: name of the arm that it is compared with (by default the first).
-        test: images to measure on, where each arm has its own.
-    """
-
-    name: str
+    name: str  # in tables and figures
     fields: dict[str, Any]
-    paper: float | None = None
-    level: float | None = None
-    series: str = ""
-    against: str = ""
-    test: str | None = None
+    paper: float | None = None  # accuracy in the paper
+    level: float | None = None  # place on the axis of a curve
+    series: str = ""  # the curve, where there are several
+    against: str = ""  # the arm that it is compared with (default: the first)
+    test: str | None = None  # images to measure on, where each arm has its own
 
 
 @dataclass(frozen=True)
 class Study:
     """Arms that are compared with the first of them, unless they say otherwise.
 
-    Args:
-        name: of the command.
-        title: what is asked.
-        arms: the baseline first.
-        form: of the figure: "points", "curves" over the level, "norms" of A and m̃ over it, or a "surface" over series
-            and level.
-        seeds: runs of each arm, unless someone says otherwise.
+    Its figure has points, curves over the level, the norms of A and m̃ over it, or a surface over series and level.
     """
 
     name: str
-    title: str
+    title: str  # what is asked
     arms: tuple[Arm, ...]
     form: Literal["points", "curves", "norms", "surface"] = "points"
-    seeds: int = 3
+    seeds: int = 3  # runs of each arm, if the settings do not say
 
     @property
     def probes(self) -> bool:
@@ -73,10 +56,7 @@ class Asked:
     recipe: Recipe
 
     def noisy(self, level: float | None = None, **options: Any) -> dict[str, Any]:
-        """Fields of an arm with noise of this level (default: `noise` of the settings).
-
-        How the level goes on over the run is as in the recipe's positions.
-        """
+        """Fields of an arm with noise of this level (default: `noise` of the settings) on the recipe's schedule."""
         positions, usual = self.recipe.positions, Positions()
         tied = options.get("covariance", "tied") == "tied"
         kept = {name: getattr(positions, name) for name in _KEPT if tied or name != "hold"}

@@ -1,7 +1,5 @@
 """Means over seeds with 95 % intervals, and paired differences to the baseline; as tables, Markdown and CSV."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -115,43 +113,37 @@ def digits_of(name: str) -> int:
     return 2 if name in _TWO_DIGITS else 1
 
 
-def as_csv(study: Study, rows: list[Row]) -> str:
-    """One line an arm, with each mean, half its 95 % interval, and the paired difference likewise."""
-    names = list(rows[0].numbers)
-    columns = ("", ", half interval", ", difference", ", difference, half interval")
-    headings = [f"{name}{end}" for name in names for end in columns]
-    lines: list[list[object]] = [["study", "arm", "level", "series", "against", *headings, "paper"]]
+def table_rows(study: Study, rows: list[Row]) -> list[dict[str, object]]:
+    """One row an arm, with each mean, half its 95 % interval, and the paired difference likewise."""
+    table: list[dict[str, object]] = []
     for row in rows:
-        cells = [
-            _cell(value)
-            for name in names
-            for estimate in (row.numbers[name], row.differences.get(name))
-            for value in ((estimate.mean, estimate.half) if estimate else (None, None))
-        ]
         against = study.baseline(row.arm).name if row.differences else ""
-        lines.append([*_first_cells(study, row), against, *cells, _cell(row.arm.paper)])
-    return _csv(lines)
+        numbers = {}
+        for name, estimate in row.numbers.items():
+            for what, found in ((name, estimate), (f"{name}, difference", row.differences.get(name))):
+                numbers[what] = _cell(found.mean if found else None)
+                numbers[f"{what}, half interval"] = _cell(found.half if found else None)
+        table.append({**_facts(study, row), "against": against, **numbers, "paper": _cell(row.arm.paper)})
+    return table
 
 
-def seeds_as_csv(study: Study, rows: list[Row], seeds: Sequence[int]) -> str:
-    """One line a seed and arm, for those who want to compute something else."""
-    names = list(rows[0].numbers)
-    lines: list[list[object]] = [["study", "arm", "level", "series", "seed", *names, "paper"]]
-    for row in rows:
-        for place, seed in enumerate(seeds):
-            values = [_cell(row.numbers[name].values[place]) for name in names]
-            lines.append([*_first_cells(study, row), seed, *values, _cell(row.arm.paper)])
-    return _csv(lines)
+def seed_rows(study: Study, rows: list[Row], seeds: Sequence[int]) -> list[dict[str, object]]:
+    """One row a seed and arm, for those who want to compute something else."""
+    return [
+        {
+            **_facts(study, row),
+            "seed": seed,
+            **{name: _cell(estimate.values[place]) for name, estimate in row.numbers.items()},
+            "paper": _cell(row.arm.paper),
+        }
+        for row in rows
+        for place, seed in enumerate(seeds)
+    ]
 
 
-def _first_cells(study: Study, row: Row) -> list[object]:
-    return [study.name, row.arm.name, "" if row.arm.level is None else row.arm.level, row.arm.series]
-
-
-def _csv(lines: list[list[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
+def _facts(study: Study, row: Row) -> dict[str, object]:
+    level = "" if row.arm.level is None else row.arm.level
+    return {"study": study.name, "arm": row.arm.name, "level": level, "series": row.arm.series}
 
 
 def _cell(value: float | None) -> str:

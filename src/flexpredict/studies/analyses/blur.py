@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from flexpredict.errors import UserError
+from flexpredict.files import write_json_atomically
 from flexpredict.model.positions import noise_to_signal
 from flexpredict.randomness import stream_key
 from flexpredict.runs.metrics import read_records
@@ -26,7 +27,7 @@ from flexpredict.studies.analyses.covariance import (
     spectrum,
 )
 from flexpredict.studies.analyses.opening import OpenedModel
-from flexpredict.studies.analyses.output import Analysis, places_for, write_json
+from flexpredict.studies.analyses.output import Analysis, places_for
 from flexpredict.studies.figures import COLORS, GRAY, drawing, plain_ticks
 
 # Runs without noise have an A all the same. It is shown at the level that the paper's ViT-B starts with.
@@ -36,23 +37,16 @@ _FEW = 0.01  # the share of tokens that must be misplaced for the blur to have b
 
 @dataclass(frozen=True, eq=False)
 class NoiseOfRun:
-    """What the noise of one run hides.
-
-    Args:
-        noise_std: its level, or the one it is shown at if it has none.
-        bands, new_bands: of its matrix now, and of that matrix before training.
-        levels: the noise_std at which each of many draws would be taken for another place, ascending.
-        log: step and location blur in patches, from its log.
-    """
+    """What the noise of one run hides; `new_` is before training."""
 
     opened: OpenedModel
-    noise_std: float
+    noise_std: float  # or the level it is shown at, if it has none
     bands: Bands
     new_bands: Bands
     spectrum: Spectrum
     new_spectrum: Spectrum
-    levels: Tensor
-    log: list[tuple[float, float]]
+    levels: Tensor  # the noise_std at which each of many draws would be taken for another place, ascending
+    log: list[tuple[float, float]]  # step, and location blur in patches
 
     @property
     def start(self) -> float:
@@ -89,7 +83,7 @@ def draw_blur(models: Sequence[OpenedModel], out: Path, *, noise_std: float | No
         raise UserError(f"The blur figure shows 1 to {len(COLORS)} runs, not {len(models)}.")
     runs = [noise_of(opened, noise_std, seed) for opened in models]
     picture, data = places_for(out, "blur", "json")
-    write_json(data, {run.opened.name: _values(run) for run in runs})
+    write_json_atomically(data, {run.opened.name: _values(run) for run in runs})
     _draw(picture, runs)
     lines = [line for run in runs for line in _in_words(run)]
     table = [

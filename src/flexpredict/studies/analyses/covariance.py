@@ -16,17 +16,11 @@ from flexpredict.training.health import effective_rank
 
 @dataclass(frozen=True, eq=False)
 class Bands:
-    """Variances in each frequency of ψ, its sine and cosine together. The first half of ψ tells the column.
+    """Variances in each frequency of ψ, its sine and cosine together: of the column first, then of the row."""
 
-    Args:
-        wavelengths: F, patches a period.
-        noise: 2 F, of A n: in the features of the column, and in those of the row.
-        signal: 2 F, of ψ over the places of the grid, in the same.
-    """
-
-    wavelengths: Tensor
-    noise: Tensor
-    signal: Tensor
+    wavelengths: Tensor  # F, patches a period
+    noise: Tensor  # 2 F, of A n
+    signal: Tensor  # 2 F, of ψ over the places of the grid
 
     @property
     def relative(self) -> Tensor:

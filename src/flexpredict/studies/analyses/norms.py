@@ -10,12 +10,13 @@ from typing import Any
 import matplotlib
 
 from flexpredict.errors import UserError, printable
+from flexpredict.files import write_csv_atomically
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies.ablations.measuring import NORMS
 from flexpredict.studies.ablations.summary import Estimate
 from flexpredict.studies.analyses.opening import run_config
-from flexpredict.studies.analyses.output import Analysis, places_for, write_csv
+from flexpredict.studies.analyses.output import Analysis, places_for
 from flexpredict.studies.figures import COLORS, drawing
 
 _IN_THE_PAPER = {"A_norm": "falls", "mask_token_norm": "rises"}
@@ -73,7 +74,7 @@ def draw_norms(names: Sequence[str | Path], out: Path) -> Analysis:
     runs = [logged_run(name) for name in names]
     levels = by_level(runs)
     picture, data = places_for(out, "norms", "csv")
-    write_csv(
+    write_csv_atomically(
         data,
         [
             {"run": run.name, "noise_std": run.level, "step": step, **{key: run.norms[key][at] for key in NORMS}}

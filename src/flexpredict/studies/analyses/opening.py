@@ -12,7 +12,7 @@ from flexpredict.errors import UserError, printable
 from flexpredict.methods.choosing import build_method, settle_method
 from flexpredict.methods.method import MaskedTokens, Method
 from flexpredict.model.building import model_facts
-from flexpredict.runs.checkpoint import load_model, newest_checkpoint
+from flexpredict.runs.checkpoint import load_model, newest_checkpoint, read_state
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
@@ -23,23 +23,14 @@ from flexpredict.training.starting_weights import adopted, initial_weights, star
 
 @dataclass(frozen=True, eq=False)
 class OpenedModel:
-    """A model in evaluation mode, and what is known of it.
+    """A model in evaluation mode."""
 
-    Args:
-        name: as it was asked for.
-        recipe: with nothing left open that the model depends on.
-        model: with the weights of the checkpoint.
-        step: of the checkpoint; none for published ones.
-        noise_std: the noise level in force at that step.
-        new_matrix: N d_p d_n, what projected the noise before training.
-    """
-
-    name: str
+    name: str  # as it was asked for
     recipe: Recipe
-    model: Method
-    step: int | None
-    noise_std: float
-    new_matrix: Tensor
+    model: Method  # with the weights of the checkpoint
+    step: int | None  # of the checkpoint; None for published ones
+    noise_std: float  # at that step
+    new_matrix: Tensor  # d_p d_n, what projected the noise before training
 
     @property
     def label(self) -> str:
@@ -48,7 +39,6 @@ class OpenedModel:
 
     @property
     def tokens(self) -> MaskedTokens:
-        """Where ψ, m̃ and A are."""
         return self.model.masked_tokens
 
     @property
@@ -100,7 +90,7 @@ def run_config(folder: RunFolder) -> Recipe:
 def _run(folder: RunFolder, name: str, step: int | None) -> OpenedModel:
     recipe = run_config(folder)
     checkpoint = newest_checkpoint(folder.checkpoints) if step is None else _kept(folder.checkpoints, step)
-    step = int(checkpoint.name.removeprefix("step-"))
+    step = int(read_state(checkpoint)["step"])  # its name may be "last", in a copy without links
     model, new_matrix = _new(recipe)
     load_model(checkpoint, model)
     # The log knows better than the recipe, where the level follows a schedule or is predicted from the context.

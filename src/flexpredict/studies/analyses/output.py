@@ -1,8 +1,5 @@
 """What an analysis leaves behind: a picture, its data, and what is to be seen in words."""
 
-import csv
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flexpredict.errors import UserError
-from flexpredict.files import write_atomically, write_text_atomically
+from flexpredict.files import write_atomically
 from flexpredict.showing import SimpleResult
 
 Row = dict[str, str]
@@ -21,26 +18,18 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Analysis(SimpleResult):
-    """A figure, its data, and what is to be seen in words.
-
-    Args:
-        picture: the figure.
-        data: the file with its data.
-        lines: what is to be seen, in sentences.
-        rows: the numbers that matter, a dictionary of texts a row.
-    """
+    """A figure, the file with its data, what is to be seen in words, and a table of the numbers that matter."""
 
     picture: Path
     data: Path
     lines: tuple[str, ...]
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Row, ...] = ()  # of the table, by heading
 
     @property
     def files(self) -> list[Path]:
         return [self.picture, self.data]
 
     def table(self) -> Table:
-        """The numbers that matter."""
         table = Table(*(self.rows[0] if self.rows else ()))
         for row in self.rows:
             table.add_row(*(Text(cell) for cell in row.values()))
@@ -69,21 +58,5 @@ def write_arrays(path: Path, **arrays: ArrayLike) -> None:
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
             np.savez_compressed(file, **values)
-
-    write_atomically(path, write)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_text_atomically(path, json.dumps(value, indent=1) + "\n")
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Rows with the same columns."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
 
     write_atomically(path, write)

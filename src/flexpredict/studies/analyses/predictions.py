@@ -75,7 +75,7 @@ def target_tokens(model: IJEPA, images: Tensor, grid: Grid) -> Tensor:
 
 
 def draw_mask(opened: OpenedModel, patch: str | None = None, mask_seed: int = 0) -> MaskedImage:
-    """A mask of the run's own kind, and the asked-for patch of it, or the middle of its first target block."""
+    """A mask as the run draws them, and the asked-for patch, by default the middle of the first target block."""
     model = _predicting(opened)
     grid = model.mask_grid(torch.empty(1, 3, *opened.image_size))
     check_masking(opened.recipe.masking, grid)

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from flexpredict.evaluation.results import mean_and_interval
+from flexpredict.files import write_csv_atomically
 from flexpredict.randomness import normal, stream_key, uniform
-from flexpredict.studies.analyses.output import Analysis, places_for, write_csv
+from flexpredict.studies.analyses.output import Analysis, places_for
 from flexpredict.studies.figures import COLORS, GRAY, drawing
 
 Function = Callable[[Tensor], Tensor]
@@ -123,7 +124,7 @@ def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
     """proposition1.png and proposition1.csv."""
     picture, data = places_for(out, "proposition1", "csv")
     courses = [course(prior, SAMPLES, seed=seed) for prior in (UNIFORM, GAUSSIAN)]
-    write_csv(
+    write_csv_atomically(
         data,
         [
             {

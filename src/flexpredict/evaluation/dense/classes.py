@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,11 @@ _NUMBERED = re.compile(r"(\d+)[\s,:;]+(\S.*)")
 
 @dataclass(frozen=True)
 class MaskLabels:
-    """What the numbers in masks stand for.
+    """What the numbers in masks stand for."""
 
-    Args:
-        names: the class of each number; None for as many classes as there are numbers in the training masks.
-        void: numbers of pixels that are ignored.
-        others_are_void: all other numbers are ignored, too; otherwise they are refused.
-    """
-
-    names: Mapping[int, str] | None = None
-    void: frozenset[int] = frozenset({VOID})
-    others_are_void: bool = False
+    names: Mapping[int, str] | None = None  # of classes; None for as many as there are in the training masks
+    void: frozenset[int] = frozenset({VOID})  # numbers of pixels that are ignored
+    others_are_void: bool = False  # numbers without a name are ignored as well; otherwise they are refused
 
     def changed(self, classes: str | Path | None, void: Sequence[int] | None) -> "MaskLabels":
         """With the classes of a file, and with other numbers ignored, where these are given."""
@@ -55,7 +49,7 @@ class MaskLabels:
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes that are told apart, numbered without gaps."""
+    """The classes, numbered without gaps."""
 
     names: tuple[str, ...]
     numbers: tuple[int, ...]  # of each class, in masks
@@ -130,8 +124,10 @@ def survey_masks(images: MaskedImages, role: Role, console: Console) -> MaskSurv
 
 
 def settle_classes(train: MaskSurvey, test: MaskSurvey, labels: MaskLabels) -> Classes:
-    """The classes of the training masks or those that are named; refuses masks with other numbers."""
+    """The named classes, or all numbers of the training masks; refuses masks with other numbers."""
     found = train.found(labels.void)
+    if not found:
+        _refuse_no_label(train)
     names = labels.names if labels.names is not None else {number: f"class {number}" for number in found}
     for survey in (train, test):
         unknown = [number for number in survey.found(labels.void) if number not in names]
@@ -140,10 +136,7 @@ def settle_classes(train: MaskSurvey, test: MaskSurvey, labels: MaskLabels) -> C
     classes = Classes(tuple(names.values()), tuple(names))
     for survey in (train, test):
         if len(survey.without_labels(classes)) == len(survey.images):
-            raise UserError(
-                f"No {_IN_WORDS[survey.role]} image of {survey.images.name} has a label: all pixels of its masks are "
-                f"void. Check the masks, and the numbers that void and classes name."
-            )
+            _refuse_no_label(survey)
     present = [number for number in found if number in names]
     if len(present) < 2:
         raise UserError(
@@ -181,16 +174,27 @@ def survey_warnings(
 
 
 def share_below_a_patch(survey: MaskSurvey, classes: Classes, size: EncodedSize, encoder: ImageEncoder) -> float:
-    """Of the classes that each image shows besides the background, the share that covers less than a patch there."""
-    named = zip(classes.numbers, classes.names, strict=True)
-    objects = [number for number, name in named if name != BACKGROUND]
-    areas = survey.counts[:, objects].astype(np.float64)  # N C
+    """Of the classes that each image shows besides the background, the share that covers less than a patch there.
+
+    Where no class is called background, it is the largest of the image.
+    """
+    areas = survey.counts[:, list(classes.numbers)].astype(np.float64)  # N C
+    named = np.array([name == BACKGROUND for name in classes.names])
+    background = named if named.any() else areas == areas.max(axis=1, keepdims=True)
+    areas = np.where(background, 0.0, areas)
     pixels = np.array([height * width for height, width in survey.sizes])
     encoded = [size.of(one) for one in survey.sizes]
     patches = np.array([height * width for height, width in encoded]) / np.prod(encoder.patch_size)
     covered = areas / pixels[:, None] * patches[:, None]
     shown = covered > 0
     return float((covered[shown] < 1).mean()) if shown.any() else 0.0
+
+
+def _refuse_no_label(survey: MaskSurvey) -> NoReturn:
+    raise UserError(
+        f"No {_IN_WORDS[survey.role]} image of {survey.images.name} has a label: all pixels of its masks are void. "
+        "Check the masks, and the numbers that void and classes name."
+    )
 
 
 def _refuse_number(survey: MaskSurvey, unknown: list[int], labels: MaskLabels) -> None:

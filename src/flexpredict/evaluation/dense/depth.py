@@ -1,35 +1,51 @@
 """Depth: ridge regression on patches of the training images, measured on every known pixel of the test images."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from flexpredict.errors import UserError, some_of
-from flexpredict.evaluation.dense.images import Gallery, Pixels
+from flexpredict.data.scenes.scenes import SceneBatch
+from flexpredict.data.sources.derived import split_part
+from flexpredict.errors import UserError, in_a_line, some_of
+from flexpredict.evaluation.dense import DepthSettings
+from flexpredict.evaluation.dense.images import (
+    Gallery,
+    MappedImages,
+    Pixels,
+    Role,
+    folders_with_maps,
+    scenes_with_maps,
+)
 from flexpredict.evaluation.dense.patches import (
-    HELD_OUT,
     PatchesWithMaps,
     check_dense,
     dense_protocol,
     open_patches,
     patch_of_pixels,
 )
-from flexpredict.evaluation.depth import DepthSettings
-from flexpredict.evaluation.depth.maps import DepthImages, Depths
 from flexpredict.evaluation.labeled_images import warn_of_overlap
 from flexpredict.evaluation.results import Result
-from flexpredict.evaluation.ridge import Moments, Readout, best_readout
+from flexpredict.evaluation.ridge import fit_readout
 from flexpredict.features.workspace import Workspace
-from flexpredict.model.location_share import in_double
+from flexpredict.named_options import split_options
 from flexpredict.showing import numbers_table
 from flexpredict.sizes import Grid
+
+Depths: TypeAlias = NDArray[np.float32]  # H W, in meters; 0 where it is not known
+DepthImages: TypeAlias = MappedImages[np.float32]
+
+_WHAT = "depth map"
 
 _RATIO = 1.25
 
@@ -56,30 +72,30 @@ def measure_depth(
     (limits, warnings), (_, more) = (_survey(images, space.console) for images in (train, test))
     overlap = warn_of_overlap(train.source, test.source, space.fabric, space.console)
     known, tested = open_patches(space, asked, size, train, test)
-    head = fit_depth(known)
+    readout, moments, candidates = fit_readout(_patches(known))
+    mean = float(moments.mean()[-1])
 
     errors, of_mean = DepthErrors(), DepthErrors()
     gallery = Gallery(test, 0 if asked.out is None else asked.pictures, lambda _, depths: _grays(depths, limits))
     for batch in tested:
         for index, features, truth in batch.rows():
             # A linear head may say what no training image had, even a negative depth.
-            coarse = head.readout(features)[..., 0].clamp(*limits)
+            coarse = readout(features)[..., 0].clamp(*limits)
             fine = F.interpolate(coarse[None, None], size=truth.shape, mode="bilinear", align_corners=False)
             predicted = fine[0, 0].float().cpu().numpy()
             errors.add(truth, predicted)
-            of_mean.add(truth, np.full_like(truth, head.mean))
+            of_mean.add(truth, np.full_like(truth, mean))
             gallery.add(index, truth, predicted)
     protocol: dict[str, Any] = {
         **dense_protocol(known, tested, {f"up to {asked.max_depth} m": asked.max_depth is not None}, overlap),
         "scale": asked.scale,
         "max_depth": asked.max_depth,
         "target_of_a_patch": "the mean of its known pixels; it counts as much as it has known pixels",
-        "penalty": head.readout.penalty,
+        "penalty": readout.penalty,
         "chosen_on": "patches of held-out training images",
         "limits": limits,
         "measured_on": "all known pixels of each test image, averaged over images; patches up-sampled bilinearly",
     }
-    candidates = [{"penalty": penalty, "mean_squared_error": error} for penalty, error in head.errors.items()]
     details = {"mean depth": of_mean.means(), "candidates": candidates}
     title = "Error of depth on the test images, frozen encoder"
     result = DepthResult(
@@ -112,30 +128,14 @@ def _grays(depths: Depths, limits: tuple[float, float]) -> Pixels:
     return np.repeat(gray[..., None], 3, axis=2)
 
 
-@dataclass(frozen=True, eq=False)
-class DepthHead:
-    """From the features of a patch to its depth."""
-
-    readout: Readout
-    mean: float  # depth of the training images
-    errors: dict[float, float]  # penalty -> mean squared error on held-out images
-
-
-def fit_depth(known: PatchesWithMaps[np.float32]) -> DepthHead:
-    """One pass, in constant memory. A patch counts as much as it has known pixels."""
-    moments: tuple[Moments, ...] = ()  # of the images that are fitted, and of those held out
+def _patches(known: PatchesWithMaps[np.float32]) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    """Of each image: its number, and features, depths and weights of its patches. Known pixels give the weight."""
     for batch in known:
-        if not moments:
-            offset = F.pad(in_double(batch.features.mean(dim=(0, 1, 2))), (0, 1))
-            moments = Moments(offset), Moments(offset)
         for index, features, depths in batch.rows():
             targets, shares = depths_of_patches(depths, batch.grid)
             used = shares > 0
-            part = moments[index % HELD_OUT == HELD_OUT - 1]
-            part.add(features.flatten(0, 1)[used.to(features.device)], targets[used][:, None], shares[used])
-    fitted, held_out = moments
-    readout, errors = best_readout(fitted, held_out, targets=1)
-    return DepthHead(readout, float((fitted + held_out).mean()[-1]), errors)
+            if used.any():
+                yield index, features.flatten(0, 1)[used.to(features.device)], targets[used][:, None], shares[used]
 
 
 def depths_of_patches(depths: Depths, grid: Grid) -> tuple[Tensor, Tensor]:
@@ -167,3 +167,48 @@ class DepthErrors:
     def means(self) -> dict[str, float]:
         """RMSE in meters, the others in percent."""
         return dict(zip(("RMSE", "AbsRel", "δ1"), np.mean(self.of_images, axis=0).tolist(), strict=True))
+
+
+def open_depth_images(data: str, role: Role, how: DepthSettings) -> DepthImages:
+    """`IMAGES,depth=FOLDER`, whose files are 16-bit PNG or .npy with the names of the images; or `scenes:500`."""
+    name, part = split_part(data)
+    if name.partition(":")[0] == "scenes":
+        return scenes_with_maps(name, role, partial(_near_depths, how.max_depth), _WHAT).part(part)
+    path, options = split_options(name, ("depth",))
+    if "depth" not in options:
+        raise UserError(f"{data} names no depth maps. Write IMAGES,depth=FOLDER, or use scenes.")
+    read = partial(read_depths, scale=how.scale, max_depth=how.max_depth)
+    maps = Path(options["depth"]).expanduser()
+    return folders_with_maps(Path(path).expanduser(), maps, (".png", ".npy"), read, _WHAT).part(part)
+
+
+def read_depths(path: Path, scale: float, max_depth: float | None) -> Depths:
+    """A PNG of 16 bits holds meters times `scale`, a .npy meters. Not finite, negative or too far is not known."""
+    try:
+        depths = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _read_png(path, scale)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"The depth map {path} cannot be read: {in_a_line(error)}. Copy or make it again.") from error
+    depths = depths.squeeze()
+    if depths.ndim != 2 or depths.dtype.kind not in "fiu":
+        raise UserError(f"{path} holds {depths.dtype} {depths.shape}, but a depth map is a number for each pixel.")
+    return _known(depths.astype(np.float32), max_depth)
+
+
+def _read_png(path: Path, scale: float) -> Depths:
+    with Image.open(path) as image:
+        if not image.mode.startswith("I"):
+            raise UserError(
+                f"{path} is an image of mode {image.mode}, not a depth map, which is a grayscale PNG of 16 bits or a "
+                ".npy file. Use the depth maps as they were published, not converted."
+            )
+        return (np.asarray(image).astype(np.float64) / scale).astype(np.float32)
+
+
+def _near_depths(max_depth: float | None, scenes: SceneBatch) -> Depths:
+    return _known(scenes.depth_maps(), max_depth)
+
+
+def _known(depths: Depths, max_depth: float | None) -> Depths:
+    with np.errstate(invalid="ignore"):
+        usable = np.isfinite(depths) & (depths > 0) & (depths <= (np.inf if max_depth is None else max_depth))
+    return np.where(usable, depths, np.float32(0))

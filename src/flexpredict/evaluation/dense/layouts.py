@@ -7,6 +7,7 @@ from pathlib import Path
 from flexpredict.data.scenes.scenes import CLASSES, SceneBatch
 from flexpredict.data.sources.derived import split_part
 from flexpredict.errors import UserError, did_you_mean
+from flexpredict.evaluation.dense.classes import BACKGROUND, MaskedImages, MaskLabels
 from flexpredict.evaluation.dense.images import (
     MappedImages,
     Role,
@@ -16,7 +17,6 @@ from flexpredict.evaluation.dense.images import (
     scenes_with_maps,
 )
 from flexpredict.evaluation.index_masks import read_mask
-from flexpredict.evaluation.segmentation.labels import BACKGROUND, MaskedImages, MaskLabels
 from flexpredict.named_options import split_options
 
 _WHAT = "mask"
