@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,19 @@ def point_to(link: Path, target: Path) -> None:
         shutil.rmtree(link)  # a copy made by tools that follow links
     temporary.replace(link)
     _flush(link.parent)
+
+
+def half_written(folder: Path) -> Iterator[Path]:
+    """What a process left in a folder of ours when it was killed: under our temporary names, or safetensors' own."""
+    return chain(folder.glob(".*.tmp"), folder.glob(".tmp??????"))
+
+
+def remove_half_written(folder: Path) -> None:
+    for path in list(half_written(folder)):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

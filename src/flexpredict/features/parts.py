@@ -20,7 +20,7 @@ from torch import Tensor
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.listing import Names, NamesBuilder
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.files import write_atomically, write_json_atomically
+from flexpredict.files import remove_half_written, write_atomically, write_json_atomically
 from flexpredict.same_settings import changed_settings, read_settings, require_own_folder, require_same_settings
 
 _STATE = "state.json"
@@ -111,8 +111,7 @@ class PartsFolder:
         require_own_folder(self.path / _STATE, "embed", "Move it away, or choose another out.")
         if self.is_begun():
             self._require_same(settings, overwrite)
-        for leftover in self.path.glob(".*.tmp"):
-            leftover.unlink()
+        remove_half_written(self.path)
         write_json_atomically(self.path / _STATE, settings)
 
     def finished(self) -> set[int]:
@@ -148,7 +147,8 @@ class PartsFolder:
 
     def remove(self) -> None:
         """Delete what was made here, and nothing else."""
-        for pattern in ("part-*.safetensors", ".*.tmp", _STATE):
+        remove_half_written(self.path)
+        for pattern in ("part-*.safetensors", _STATE):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
         if self.path.is_dir() and not any(self.path.iterdir()):

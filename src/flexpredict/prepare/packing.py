@@ -26,7 +26,7 @@ from flexpredict.data.sources.manifest import MANIFEST, PACKING_SETTINGS, Manife
 from flexpredict.data.sources.opening import is_stream
 from flexpredict.data.sources.streams import ImageStream, identity
 from flexpredict.errors import UserError, some_of
-from flexpredict.files import write_json_atomically
+from flexpredict.files import remove_half_written, write_json_atomically
 from flexpredict.prepare.pack import PackSettings
 from flexpredict.prepare.shard_writing import ShardRecord, pack_image, write_shard
 from flexpredict.progress import Counting
@@ -113,7 +113,8 @@ class PackingFolder:
         self._tidy()
 
     def _tidy(self) -> None:
-        for pattern in ("shard-*.json", ".*.tmp", PACKING_SETTINGS):
+        remove_half_written(self.path)
+        for pattern in ("shard-*.json", PACKING_SETTINGS):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
 

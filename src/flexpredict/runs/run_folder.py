@@ -3,9 +3,8 @@
 import os
 import platform
 import shlex
-import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 from importlib import metadata
@@ -15,7 +14,13 @@ from typing import Any
 import yaml
 
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.files import append_line, write_json_atomically, write_text_atomically
+from flexpredict.files import (
+    append_line,
+    half_written,
+    remove_half_written,
+    write_json_atomically,
+    write_text_atomically,
+)
 from flexpredict.runs.metrics import read_records
 from flexpredict.same_settings import read_settings, require_same_settings
 
@@ -60,18 +65,15 @@ class RunFolder:
         """More than what a process leaves that was killed before the run had begun: config.yaml is written last."""
         if not self.path.is_dir():
             return False
-        started = {self.mark, self.rehearsal, self.data, self.environment, self.starts, *self._half_written()}
+        started = {self.mark, self.rehearsal, self.data, self.environment, self.starts, *half_written(self.path)}
         if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
             started.add(self.checkpoints)
         return any(entry not in started for entry in self.path.iterdir())
 
     def clear(self) -> None:
         """Remove what a process left that was killed."""
-        for path in (*self._half_written(), *self.checkpoints.glob(".*.tmp")):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        remove_half_written(self.path)
+        remove_half_written(self.checkpoints)
         if not self.config.is_file():
             for path in (self.data, self.environment, self.starts):
                 path.unlink(missing_ok=True)
@@ -151,9 +153,6 @@ class RunFolder:
         """Whether the last start was of this job of a cluster (None: there is no job)."""
         starts = read_records(self.starts) if job else []
         return bool(starts) and starts[-1].get("job") == job
-
-    def _half_written(self) -> Iterator[Path]:
-        return self.path.glob(".*.tmp")
 
     def _free_name(self) -> Path:
         number = 2

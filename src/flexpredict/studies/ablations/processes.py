@@ -131,9 +131,10 @@ def end_with(parent: int) -> None:
     """Send SIGTERM to this process, until it stops, once its parent is gone, which may be so already."""
 
     def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
         while True:
-            if os.getppid() != parent:
-                os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(_SECONDS_BETWEEN_SIGNALS)
 
     threading.Thread(target=watch, daemon=True).start()
