@@ -25,12 +25,17 @@ def write_chapter(
     command = command or shlex.join(["flexpredict", *sys.argv[1:]])
     text = f"# {title}\n\n```console\n{command}\n```\n\n{notes} {_made(environment)}\n\n{body}\n"
     write_text_atomically(path, f"{text}\n{_FINDING}\n\n{finding}\n")
+    write_index(folder.parent)
+
+
+def write_index(folder: Path) -> None:
+    """A line for each chapter in the folder, into its README.md: the question, and the first paragraph of the finding."""
     lines = [["chapter", "question", "finding"]]
-    for chapter in sorted(folder.parent.glob("*/README.md")):
+    for chapter in sorted(folder.glob("*/README.md")):
         said, name = chapter.read_text(encoding="utf-8"), chapter.parent.name
         first = " ".join(_finding(said).partition("\n\n")[0].split())
         lines.append([f"[{name}]({name}/README.md)", said.partition("\n")[0].removeprefix("# "), first])
-    write_block(folder.parent / "README.md", "chapters", as_markdown(lines, numbers=False))
+    write_block(folder / "README.md", "chapters", as_markdown(lines, numbers=False))
 
 
 def write_block(page: Path, name: str, text: str) -> bool:

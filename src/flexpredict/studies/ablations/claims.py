@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexpredict.studies.ablations.chapters import as_markdown, write_block
+from flexpredict.studies.ablations.chapters import as_markdown, write_block, write_index
 from flexpredict.studies.ablations.summary import Estimate, digits_of
 
 _NO_GAIN = 1.0  # points
@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("pages", type=Path, nargs="*", default=[Path("README.md"), Path("docs/studies/README.md")])
     parser.add_argument("--chapters", type=Path, default=Path("docs/studies"), help="folder of the chapters")
     options = parser.parse_args()
+    write_index(options.chapters)  # findings may have been written since
     for page in options.pages:
         written = write_block(page, BLOCK, claims_table(options.chapters, page))
         print(f"{page}: {'written' if written else f'has no <!-- {BLOCK} --> and <!-- end of {BLOCK} -->'}")
