@@ -40,6 +40,11 @@ def random_words(keys: Tensor, count: int) -> Tensor:
     return _mix(keys.unsqueeze(-1) + steps)
 
 
+def words_at(key: int, places: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The random words of one stream at these places, counted from 0, in numpy: any shape -> the same."""
+    return _mix_words(places.view(np.uint64) * np.uint64(_GAMMA) + np.uint64((key + _GAMMA) % _WORD))
+
+
 def uniform(keys: Tensor, count: int) -> Tensor:
     """`count` float32 numbers in [0, 1) for each key: keys B... -> B... count."""
     high, low = _halves(keys, count)

@@ -112,6 +112,15 @@ def test_every_grid_from_4x4_to_16x16_works_with_the_defaults(kind: str) -> None
         assert not leaks(masks, grid)
 
 
+@pytest.mark.parametrize("grid", [(5, 64), (5, 65), (70, 130)])
+def test_grids_of_more_columns_than_a_word_has_bits_work(grid: tuple[int, int]) -> None:
+    masking = Masking()
+    masks = sample_masks(masking, grid, 3, 16)
+    assert_sound(masks, masking, grid, 16)
+    assert not leaks(masks, grid)
+    assert masks.context.remainder(grid[1]).max() > 0.9 * grid[1]
+
+
 def test_published_works_on_every_grid_that_is_not_refused() -> None:
     masking = Masking(kind="published")
     refused = set()
@@ -154,8 +163,13 @@ def test_blocks_lie_at_every_place_equally_often() -> None:
     assert abs(chi_squared - freedom) < 4 * math.sqrt(2 * freedom)
 
 
+def row_ranks(key: int, rows: int, patches: int) -> np.ndarray:
+    """Ranks of the patches as a batch of so many rows has them."""
+    return as_ranks(row_words(key, np.arange(1), patches)[0], row_words(key + 1, np.arange(rows), 2))
+
+
 def test_what_is_left_is_kept_by_rank_alone() -> None:
-    ranks = as_ranks(row_words(5, torch.arange(300), 40))
+    ranks = row_ranks(5, 300, 40)
     left = uniform(sample_keys(6, torch.arange(300)), 40).numpy() < 0.6
     count = int(left.sum(-1).min())
     kept = keep_highest(left, ranks, count)
@@ -167,7 +181,7 @@ def test_what_is_left_is_kept_by_rank_alone() -> None:
 
 @pytest.mark.parametrize("patches", [2, 3, 196, 4096, 2**16])
 def test_no_two_patches_of_an_image_have_one_rank_and_none_has_that_of_a_patch_that_is_gone(patches: int) -> None:
-    ranks = as_ranks(row_words(5, torch.arange(3), patches))
+    ranks = row_ranks(5, 3, patches)
     assert ranks.shape == (3, patches) and ranks.min() > 0
     assert all(len(set(row)) == patches for row in ranks.tolist())
 
@@ -175,10 +189,32 @@ def test_no_two_patches_of_an_image_have_one_rank_and_none_has_that_of_a_patch_t
 def test_every_patch_that_is_left_is_kept_equally_often() -> None:
     left = np.ones((20_000, 30), dtype=np.bool_)
     left[:, ::3] = False
-    kept = np.bincount(keep_highest(left, as_ranks(row_words(8, torch.arange(20_000), 30)), 8).ravel(), minlength=30)
+    kept = np.bincount(keep_highest(left, row_ranks(8, 20_000, 30), 8).ravel(), minlength=30)
     assert not kept[::3].any()
     # Each of 20 patches is kept with probability 8/20; the deviation of a count is sqrt(20,000 * 0.4 * 0.6) = 69.
     assert abs(np.delete(kept, np.s_[::3]) - 8000).max() < 4 * 69
+
+
+def test_every_order_of_the_patches_is_equally_likely_in_a_row() -> None:
+    orders = [tuple(row_ranks(3 * key, 5, 4)[4].argsort().tolist()) for key in range(4800)]
+    counts = np.array([orders.count(order) for order in itertools.permutations(range(4))])
+    assert abs(counts - 200).max() < 4 * math.sqrt(200)
+
+
+@pytest.mark.parametrize("patches", [16, 64, 300])
+def test_what_two_images_keep_has_nothing_in_common(patches: int) -> None:
+    """They share as many patches as two independent draws do, on average and in spread (hypergeometric)."""
+    count = patches // 3
+    left = np.ones((400, patches), dtype=np.bool_)
+    shared = []
+    for key in range(20):
+        kept = np.zeros(left.shape)
+        np.put_along_axis(kept, keep_highest(left, row_ranks(100 * key, 400, patches), count), 1, axis=-1)
+        shared.append((kept[::2] * kept[1::2]).sum(-1))
+    common, share = np.concatenate(shared), count / patches
+    variance = count * share * (1 - share) * (patches - count) / (patches - 1)
+    assert abs(common.mean() - count * share) < 4 * math.sqrt(variance / len(common))
+    assert abs(common.var() / variance - 1) < 0.1
 
 
 def test_scale_and_aspect_are_independent_except_in_published() -> None:
@@ -266,8 +302,8 @@ def test_a_larger_batch_changes_no_target_and_only_thins_contexts(kind: str) -> 
 
 def test_the_targets_of_an_image_do_not_depend_on_the_others() -> None:
     masking = Masking(min_context=0.4)  # so that many layouts are drawn again
-    rows = torch.arange(63, 0, -2)
-    _, everyone = multiblock.sample_multiblock(masking, (14, 14), 8, torch.arange(64))
+    rows = np.arange(63, 0, -2)
+    _, everyone = multiblock.sample_multiblock(masking, (14, 14), 8, np.arange(64))
     _, some = multiblock.sample_multiblock(masking, (14, 14), 8, rows)
     assert np.array_equal(some, everyone[rows])
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from flexpredict.methods.ijepa import IJEPA
+from flexpredict.model import linear
 from flexpredict.model.building import build_encoder
 from flexpredict.model.predictor import Predictor
 from flexpredict.settings.optimizer import SettledOptimizer
@@ -30,6 +31,21 @@ def test_singular_values_of_an_update_are_about_one_and_its_directions_those_of_
     u, _, v = torch.linalg.svd(matrices, full_matrices=False)
     cosine = (update * (u @ v)).sum((1, 2)) / (update.norm(dim=(1, 2)) * (u @ v).norm(dim=(1, 2)))
     assert (cosine > 0.97).all()
+
+
+@pytest.mark.parametrize("shape", [(30, 30), (16, 60), (60, 16), (140, 300)])
+@pytest.mark.parametrize("onednn", [False, True])
+def test_an_update_is_that_of_the_published_steps_for_small_singular_values_too(
+    shape: tuple[int, int], onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "onednn_is_faster", lambda: onednn and torch.backends.mkldnn.is_available())
+    matrices = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    matrices = matrices * torch.logspace(0, -4, shape[1])
+    x = matrices.double() / matrices.double().norm(dim=(1, 2), keepdim=True)
+    for _ in range(5):
+        square = x @ x.mT
+        x = 3.4445 * x - 4.7750 * square @ x + 2.0315 * square @ square @ x
+    assert (orthogonalized(matrices) - x).norm() < 5e-4 * x.norm()
 
 
 def test_it_moves_matrices_as_torchs_own_does() -> None:

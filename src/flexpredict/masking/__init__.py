@@ -7,6 +7,7 @@ therefore draw those of the global batch and take its rows.
 from dataclasses import dataclass
 from typing import get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,7 +56,7 @@ def sample_masks(masking: Masking, grid: Grid, key: int, batch: int) -> Masks:
     """
     masking = masking.settled()
     assert masking.kind
-    rows = torch.arange(batch * masking.contexts_per_image)
+    rows = np.arange(batch * masking.contexts_per_image)
     sample, _ = _KINDS[masking.kind]
     context, targets = sample(masking, _cells(masking, grid), key, rows)
     sets = (batch, masking.contexts_per_image)

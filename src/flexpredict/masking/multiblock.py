@@ -7,22 +7,22 @@ contexts are cut to one size by dropping random patches.
 import math
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from flexpredict.errors import UserError
 from flexpredict.masking.rectangles import (
-    Mask,
+    Bits,
     Numbers,
     Patches,
+    as_mask,
     as_numbers,
     as_ranks,
+    block_bits,
+    block_patches,
+    choose_corners,
+    count_patches,
     keep_highest,
-    place_block_masks,
-    place_blocks,
     row_numbers,
     row_words,
-    take_out,
     value_at,
 )
 from flexpredict.randomness import stream_key
@@ -36,22 +36,25 @@ _LEVELS = 32
 _RETRIES = 16
 
 
-def sample_multiblock(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+def sample_multiblock(masking: Masking, grid: Grid, key: int, rows: Patches) -> tuple[Patches, Patches]:
     """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
     target = _target_size(masking, grid, stream_key(key, "target scale"), stream_key(key, "target aspect"))
     context = _context_size(masking, grid, stream_key(key, "context scale"), stream_key(key, "context aspect"))
     blocks = 1 + masking.targets
-    words = row_words(key, rows, blocks + math.prod(grid))
+    needed = _needed(masking, grid)
 
-    left, targets = _lay_out(as_numbers(words[:, :blocks]), target, context, grid)
-    counts = np.count_nonzero(left, axis=-1)
-    short = np.flatnonzero(counts < _needed(masking, grid))
+    words = row_words(key, rows, blocks + 2)
+    left, corners = _lay_out(as_numbers(words[:, :blocks]), target, context, grid)
+    counts = count_patches(left)
+    short = np.flatnonzero(counts < needed)
     if len(short):
         more = row_numbers(stream_key(key, "further"), rows[short], _RETRIES * blocks)
         more = more.reshape(len(short), _RETRIES, blocks)
-        left[short], targets[short] = _first_sufficient(_needed(masking, grid), more, target, context, grid)
-        counts[short] = np.count_nonzero(left[short], axis=-1)
-    return keep_highest(left, as_ranks(words[:, blocks:]), counts.min()), targets
+        left[short], corners[short] = _first_sufficient(needed, more, target, context, grid)
+        counts = count_patches(left)
+    (order,) = row_words(stream_key(key, "order"), np.arange(1), math.prod(grid))
+    ranks = as_ranks(order, words[:, blocks:])
+    return keep_highest(as_mask(left, grid), ranks, counts.min()), block_patches(corners, target, grid)
 
 
 def check_multiblock(masking: Masking, grid: Grid) -> None:
@@ -71,8 +74,8 @@ def check_multiblock(masking: Masking, grid: Grid) -> None:
             f"{blocks} cannot be sure to leave {wanted}. Lower masking.target_scale or masking.min_context, raise "
             "masking.context_scale, or use more patches (larger images or smaller patches)."
         )
-    left, _ = _lay_out(row_numbers(0, torch.arange(1024), 1 + masking.targets), target, context, grid)
-    failing = np.mean(left.sum(-1) < needed)
+    left, _ = _lay_out(row_numbers(0, np.arange(1024), 1 + masking.targets), target, context, grid)
+    failing = np.mean(count_patches(left) < needed)
     if failing > 0.5:
         raise UserError(
             f"{blocks} leave fewer than {wanted} in {failing:.0%} of all draws. Lower masking.targets, "
@@ -80,23 +83,23 @@ def check_multiblock(masking: Masking, grid: Grid) -> None:
         )
 
 
-def _lay_out(numbers: Numbers, target: Size, context: Size, grid: Grid) -> tuple[Mask, Patches]:
-    """Place a context block and M targets by R 1+M numbers: the context that is left R N, and the targets R M Nt."""
-    targets = place_blocks(numbers[:, 1:], target, _all_places(target, grid), grid)
-    left = place_block_masks(numbers[:, 0], context, _all_places(context, grid), grid)
-    take_out(left, targets)
-    return left, targets
+def _lay_out(numbers: Numbers, target: Size, context: Size, grid: Grid) -> tuple[Bits, Patches]:
+    """Place a context block and M targets by R 1+M numbers: the context left over R H K, corners of targets R M."""
+    corners = choose_corners(numbers[:, 1:], _all_places(target, grid), grid)
+    around = choose_corners(numbers[:, 0], _all_places(context, grid), grid)
+    taken = np.bitwise_or.reduce(block_bits(corners.T, target, grid), axis=0)
+    return block_bits(around, context, grid) & ~taken, corners
 
 
-def _first_sufficient(needed: int, numbers: Numbers, target: Size, context: Size, grid: Grid) -> tuple[Mask, Patches]:
-    """For each row the first of L layouts that leaves enough context: numbers R L 1+M -> R N, R M Nt."""
+def _first_sufficient(needed: int, numbers: Numbers, target: Size, context: Size, grid: Grid) -> tuple[Bits, Patches]:
+    """For each row the first of L layouts that leaves enough context: numbers R L 1+M -> R H K, R M."""
     rows, layouts, blocks = numbers.shape
     # The last layout has all targets in one place, which leaves enough: `check_multiblock` has made sure of that.
     numbers[:, -1, 2:] = numbers[:, -1, 1:2]
-    left, targets = _lay_out(numbers.reshape(-1, blocks), target, context, grid)
-    enough = (left.sum(-1) >= needed).reshape(rows, layouts)
+    left, corners = _lay_out(numbers.reshape(-1, blocks), target, context, grid)
+    enough = (count_patches(left) >= needed).reshape(rows, layouts)
     first = np.arange(rows) * layouts + enough.argmax(-1)
-    return left[first], targets[first]
+    return left[first], corners[first]
 
 
 def _all_places(size: Size, grid: Grid) -> Size:

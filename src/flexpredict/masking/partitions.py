@@ -6,10 +6,9 @@ Every image has the same number of masked patches, so a batch needs no cutting.
 import math
 
 import numpy as np
-from torch import Tensor
 
 from flexpredict.errors import UserError
-from flexpredict.masking.rectangles import Mask, Numbers, Patches, row_numbers
+from flexpredict.masking.rectangles import Mask, Numbers, Patches, in_span, row_numbers
 from flexpredict.settings.masking import Masking
 from flexpredict.sizes import Grid
 
@@ -17,7 +16,7 @@ from flexpredict.sizes import Grid
 _MAX_BLOCKS = 64
 
 
-def sample_random(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+def sample_random(masking: Masking, grid: Grid, key: int, rows: Patches) -> tuple[Patches, Patches]:
     """Some patches at random are context, all others one target: R Nc and R 1 Nt.
 
     rows: numbers of the R rows of the batch.
@@ -27,7 +26,7 @@ def sample_random(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple
     return np.sort(order[:, :kept], axis=-1), np.sort(order[:, kept:], axis=-1)[:, None]
 
 
-def sample_block_masks(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+def sample_block_masks(masking: Masking, grid: Grid, key: int, rows: Patches) -> tuple[Patches, Patches]:
     """Overlapping blocks are masked one by one, the rest is context: R Nc and R 1 Nt."""
     patches = math.prod(grid)
     masked = masking.masked_patches(patches)
@@ -68,11 +67,5 @@ def _covered_patches(numbers: Numbers, masking: Masking, grid: Grid) -> Mask:
     heights = np.rint(height).clip(1, grid[0]).astype(np.int64)
     widths = np.rint(area / heights).clip(1, grid[1]).astype(np.int64)
     top, left = (row * (grid[0] - heights + 1)).astype(np.int64), (column * (grid[1] - widths + 1)).astype(np.int64)
-    rows, columns = _in_span(grid[0], top, heights), _in_span(grid[1], left, widths)
+    rows, columns = in_span(grid[0], top, heights), in_span(grid[1], left, widths)
     return (rows[..., :, None] & columns[..., None, :]).reshape(*rows.shape[:-1], -1)
-
-
-def _in_span(count: int, start: Patches, length: Patches) -> Mask:
-    """Which of the numbers 0 to count - 1 lie in each span: R K -> R K count."""
-    numbers = np.arange(count)
-    return (numbers >= start[..., None]) & (numbers < (start + length)[..., None])

@@ -8,16 +8,17 @@ bottom up. Unlike the original it cannot hang: `check_published` refuses the gri
 import math
 
 import numpy as np
-from torch import Tensor
 
 from flexpredict.errors import UserError
 from flexpredict.masking.rectangles import (
     Patches,
+    as_mask,
+    block_bits,
+    block_patches,
+    choose_corners,
+    count_patches,
     keep_highest,
-    place_block_masks,
-    place_blocks,
     row_numbers,
-    take_out,
     value_at,
 )
 from flexpredict.randomness import stream_key
@@ -33,29 +34,31 @@ _SQUARE = (1.0, 1.0)
 _LEVELS = 1024
 
 
-def sample_published(masking: Masking, grid: Grid, key: int, rows: Tensor) -> tuple[Patches, Patches]:
+def sample_published(masking: Masking, grid: Grid, key: int, rows: Patches) -> tuple[Patches, Patches]:
     """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
     target = _size(grid, stream_key(key, "target size"), masking.target_scale, masking.target_aspect)
     context = _size(grid, stream_key(key, "context size"), masking.context_scale, _SQUARE)
 
     # All contexts of an image have the same targets.
     numbers = row_numbers(stream_key(key, "targets"), rows // masking.contexts_per_image, masking.targets)
-    targets = place_blocks(numbers, target, _places(target, grid), grid)
+    targets = choose_corners(numbers, _places(target, grid), grid)
+    taken = block_bits(targets, target, grid)
 
     tries = _TRIES * masking.targets + 1
     numbers = row_numbers(stream_key(key, "context"), rows, tries)
-    left = np.empty((len(rows), math.prod(grid)), dtype=np.bool_)
+    left = np.zeros_like(taken[:, 0])
     short = np.arange(len(rows))
     for attempt in range(tries):
-        block = place_block_masks(numbers[short, attempt], context, _places(context, grid), grid)
-        take_out(block, targets[short, : masking.targets - attempt // _TRIES])
-        left[short] = block
-        short = short[block.sum(-1) <= _MIN_KEEP]
+        around = choose_corners(numbers[short, attempt], _places(context, grid), grid)
+        still_taken = np.bitwise_or.reduce(taken[short, : masking.targets - attempt // _TRIES], axis=1)
+        left[short] = block_bits(around, context, grid) & ~still_taken
+        short = short[count_patches(left[short]) <= _MIN_KEEP]
         if not len(short):
             break
 
     from_the_top = np.arange(math.prod(grid), 0, -1, dtype=np.uint32)
-    return keep_highest(left, from_the_top, left.sum(-1).min()), targets
+    context_patches = keep_highest(as_mask(left, grid), from_the_top, count_patches(left).min())
+    return context_patches, block_patches(targets, target, grid)
 
 
 def check_published(masking: Masking, grid: Grid) -> None:

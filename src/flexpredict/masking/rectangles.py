@@ -1,23 +1,24 @@
-"""Rectangular blocks of patches on a grid: placing them, taking them out of a mask, keeping some of what is left.
+"""Rectangular blocks of patches on a grid: placing them, counting what they leave, keeping some of it.
 
-This is index arithmetic on the CPU in numpy, whose sorting and small operations take a fraction of torch's time.
+This is index arithmetic on the CPU in numpy, whose sorting and small operations take a fraction of torch's time. What
+blocks cover is kept as bits, a few words for each row of the grid, until single patches are asked for.
 """
 
-import math
-from typing import TypeVar
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from flexpredict.randomness import random_words, sample_keys
+from flexpredict.randomness import words_at
 from flexpredict.sizes import Grid, Size
 
 Numbers = NDArray[np.float32]  # uniform in [0, 1)
 Words = NDArray[np.uint32]
 Patches = NDArray[np.int64]
+Ranks = NDArray[np.unsignedinteger[Any]]
 Mask = NDArray[np.bool_]  # ... N: which of the N patches of the grid
-_Item = TypeVar("_Item", bound=np.generic)
+Bits = NDArray[np.uint64]  # ... H K: the same, one bit for each column of a row of the grid, in K words
 
 
 def value_at(level: int, levels: int, span: tuple[float, float]) -> float:
@@ -30,12 +31,14 @@ def value_at(level: int, levels: int, span: tuple[float, float]) -> float:
     return low + (high - low) * (level % levels + 0.5) / levels
 
 
-def row_words(key: int, rows: Tensor, count: int) -> Words:
+def row_words(key: int, rows: Patches, count: int) -> Words:
     """`count` random words for each of the given rows of the batch: R -> R count."""
-    return random_words(sample_keys(key, rows), (count + 1) // 2).numpy().view(np.uint32)[:, :count]
+    pairs = (count + 1) // 2
+    places = rows[:, None] * pairs + np.arange(pairs)
+    return words_at(key, places).view(np.uint32)[:, :count]
 
 
-def row_numbers(key: int, rows: Tensor, count: int) -> Numbers:
+def row_numbers(key: int, rows: Patches, count: int) -> Numbers:
     """The same as numbers."""
     return as_numbers(row_words(key, rows, count))
 
@@ -45,40 +48,63 @@ def as_numbers(words: Words) -> Numbers:
     return (words >> np.uint32(8)) * np.float32(2.0**-24)
 
 
-def as_ranks(words: Words) -> Words:
-    """An order of all patches for each row: R N -> R N, no two of a row alike, none 0."""
-    patches = words.shape[-1]
-    # The lowest bits are the number of the patch, so that no two are equal.
-    ranks = words & np.uint32(2**32 - (1 << patches.bit_length()))
-    ranks += np.arange(1, patches + 1, dtype=np.uint32)
+def as_ranks(words: Words, maps: Words) -> Ranks:
+    """A random order of the N patches for each row: N, R 2 -> R N, odd numbers, none of them twice in a row.
+
+    All rows share the order of the N words; each reads it through an affine map of its own, modulo a power of two. So
+    every order is equally likely in a row, two rows are all but independent, and a patch costs one product.
+    """
+    patches = len(words)
+    kind = np.dtype(np.uint16 if patches <= 2**14 else np.uint32)
+    gap = 1 << (8 * kind.itemsize - 1 - patches.bit_length())
+    # Uneven gaps: multiples of one number would make the orders of two rows alike too often.
+    shared = (2 * (words.argsort() * gap + (words & (gap - 1))) + 1).astype(kind)
+    factors, shifts = maps.T.astype(kind)
+    ranks: Ranks = np.multiply.outer(factors | 1, shared)
+    ranks += (shifts << 1)[:, None]
     return ranks
 
 
-def place_blocks(numbers: Numbers, size: Size, places: Size, grid: Grid) -> Patches:
-    """The patches of one block for each number, ascending: ... -> ... Nt.
+def choose_corners(numbers: Numbers, places: Size, grid: Grid) -> Patches:
+    """The top-left patch of one block for each number.
 
-    places: the number of rows and columns, counted from the first, in which the top-left corner may lie.
+    places: the number of rows and columns, counted from the first, in which it may lie.
     """
     corners = _rectangle(places, grid)
-    return _choose(corners, numbers)[..., None] + _rectangle(size, grid)
+    # The product stays below len(corners) in float32 too, as numbers are at most 1 - 2^-24.
+    return corners[(numbers * len(corners)).astype(np.int64)]
 
 
-def place_block_masks(numbers: Numbers, size: Size, places: Size, grid: Grid) -> Mask:
-    """The same blocks as masks: ... -> ... N. Quick for large blocks, which have few places, each computed once."""
-    corners = _rectangle(places, grid)
-    outside = np.ones((len(corners), math.prod(grid)), dtype=np.bool_)
-    take_out(outside, corners[:, None] + _rectangle(size, grid))
-    return _choose(~outside, numbers)
+def block_patches(corners: Patches, size: Size, grid: Grid) -> Patches:
+    """The patches of a block of this size at each corner, ascending: ... -> ... Nt."""
+    return corners[..., None] + _rectangle(size, grid)
 
 
-def take_out(masks: Mask, patches: Patches) -> None:
-    """Remove each row's patches from its mask, in place: R N, R ..."""
-    rows, length = masks.shape
-    # Flat indices: several times faster than a pair of indices.
-    masks.reshape(-1)[patches.reshape(rows, -1) + np.arange(0, rows * length, length)[:, None]] = False
+def block_bits(corners: Patches, size: Size, grid: Grid) -> Bits:
+    """The same blocks as bits: ... -> ... H K."""
+    top, left = np.divmod(corners, grid[1])
+    return _spans(grid[0], size[0])[top][..., None] * _span_words(grid[1], size[1])[left][..., None, :]
 
 
-def keep_highest(left: Mask, ranks: Words, count: int) -> Patches:
+def count_patches(bits: Bits) -> Patches:
+    """R H K -> R."""
+    counts: Patches = np.bitwise_count(bits).sum(axis=(-2, -1), dtype=np.int64)
+    return counts
+
+
+def as_mask(bits: Bits, grid: Grid) -> Mask:
+    """R H K -> R N."""
+    columns = np.unpackbits(bits.view(np.uint8), axis=-1, count=grid[1], bitorder="little")
+    return columns.view(np.bool_).reshape(len(bits), -1)
+
+
+def in_span(count: int, start: Patches, length: Patches | int) -> Mask:
+    """Which of the numbers 0 to count - 1 lie in each span: ... -> ... count"""
+    numbers = np.arange(count)
+    return (numbers >= start[..., None]) & (numbers < (start + length)[..., None])
+
+
+def keep_highest(left: Mask, ranks: Ranks, count: int) -> Patches:
     """The `count` patches of highest rank among those left in each row: R N, R N or N -> R count, ascending."""
     rows, patches = left.shape
     ranked = ranks * left
@@ -89,11 +115,20 @@ def keep_highest(left: Mask, ranks: Words, count: int) -> Patches:
     return kept
 
 
-def _choose(items: NDArray[_Item], numbers: Numbers) -> NDArray[_Item]:
-    # The product stays below len(items) in float32 too, as numbers are at most 1 - 2^-24.
-    return items[(numbers * len(items)).astype(np.int64)]
-
-
 def _rectangle(size: Size, grid: Grid) -> Patches:
     """The patches of a block in the top-left corner of the grid."""
     return (np.arange(size[0])[:, None] * grid[1] + np.arange(size[1])).reshape(-1)
+
+
+@cache
+def _spans(count: int, length: int) -> Mask:
+    """Row i: which of the numbers 0 to count - 1 lie in the span of this length that begins at i."""
+    return in_span(count, np.arange(count - length + 1), length)
+
+
+@cache
+def _span_words(count: int, length: int) -> Bits:
+    """The same as bits of words."""
+    whole_words = np.zeros((count - length + 1, -(-count // 64) * 64), dtype=np.bool_)
+    whole_words[:, :count] = _spans(count, length)
+    return np.packbits(whole_words, axis=-1, bitorder="little").view(np.uint64)

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flexpredict.model.linear import products
+
 # Jordan's quintic: it takes singular values to about 1 in five steps, none of them exactly.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _STEPS = 5
@@ -58,14 +60,38 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """... R C -> nearly U Vᵀ of each one's singular value decomposition U S Vᵀ."""
-    a, b, c = _COEFFICIENTS
+    """M R C -> nearly U Vᵀ of each one's singular value decomposition U S Vᵀ."""
     x = matrices.float() if matrices.device.type == "cpu" else matrices.bfloat16()
     wide = x.shape[-2] <= x.shape[-1]
     x = x if wide else x.mT  # the smaller side squared is less work
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
-    for _ in range(_STEPS):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
+    # Half the work where rows are long, but squares of small singular values need float32.
+    if x.shape[-1] >= 2 * x.shape[-2] and x.dtype == torch.float32:
+        x = products(_all_steps(products(x, x.mT)), x)
+    else:
+        for _ in range(_STEPS):
+            x = torch.add(products(_higher_terms(products(x, x.mT)), x), x, alpha=_COEFFICIENTS[0])
     result: Tensor = x if wide else x.mT
     return result
+
+
+def _all_steps(gram: Tensor) -> Tensor:
+    """The matrix that takes X to its image after all steps, from X Xᵀ alone: M R R -> M R R.
+
+    A step is X <- P X, where P is a polynomial of G = X Xᵀ; so G <- P G P, and P commutes with G.
+    """
+    together: Tensor | None = None
+    for step in range(_STEPS):
+        factor = _higher_terms(gram)
+        factor.diagonal(dim1=-2, dim2=-1).add_(_COEFFICIENTS[0])
+        together = factor if together is None else products(factor, together)
+        if step + 1 < _STEPS:
+            gram = products(factor, products(factor, gram))
+    assert together is not None
+    return together
+
+
+def _higher_terms(gram: Tensor) -> Tensor:
+    """b G + c G², of the quintic a X + b G X + c G² X."""
+    _, b, c = _COEFFICIENTS
+    return torch.add(b * gram, products(gram, gram), alpha=c)
