@@ -12,6 +12,7 @@ from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values, with_dataclasses
 
 _SHIPPED = Path(__file__).parents[1] / "recipes"
+_OTHER_WAY = {"noise_std": "noise_to_signal", "noise_to_signal": "noise_std"}
 
 
 def make_recipe(values: Mapping[str, Any], config: str | Path | None = None) -> Recipe:
@@ -65,8 +66,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, `above` winning."""
-    merged = dict(below)
+    """Nested dictionaries, `above` winning; a noise level that it gives in one way replaces one given in the other."""
+    replaced = {_OTHER_WAY[name] for name in above if name in _OTHER_WAY} - set(above)
+    merged = {name: value for name, value in below.items() if name not in replaced}
     for name, value in above.items():
         old = merged.get(name)
         merged[name] = merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value

@@ -152,7 +152,8 @@ class Runs:
         source = self.source if recipe.data == self.base.data else undrawn_scenes(str(recipe.data))
         plan = plan_of(recipe, source)
         base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
-        # Of two ways to give a noise level one is always None, which tells nothing.
+        if own["positions.noise_to_signal"] is not None:
+            own["positions.noise_std"] = None  # it follows
         different = [
             key
             for key in sorted(own)
