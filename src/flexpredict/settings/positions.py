@@ -20,7 +20,7 @@ class Positions:
         kind: "stochastic" (StoP), "sincos" (I-JEPA's) or "learned".
         noise_std: standard deviation of the noise n (published: 0.25). 0 is sin-cos exactly.
         noise_to_signal: the noise level as ‖A n‖ / ‖ψ‖ at the start, comparable between widths (paper, ViT-B: 0.2; by
-            default 0.5 in small runs). Give this or noise_std; a run's config.yaml has the noise_std that it comes to.
+            default 0.5 in small runs). Give this or noise_std; a run's config.yaml also has the noise_std it means.
         convention: "paper": m̃ is added and b is not; "released": the authors' code, b is added and m̃ is not (by
             default the paper's, or that of the checkpoint a run starts from).
         covariance: of the noise. "tied": A Aᵀ, with the A of the context (paper); "fixed": the identity; "untied": a

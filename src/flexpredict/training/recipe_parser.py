@@ -66,7 +66,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, `above` winning; a noise level that it gives in one way replaces one given in the other."""
+    """Nested dictionaries, `above` winning; a noise level given there in one way replaces one given in the other."""
     replaced = {_OTHER_WAY[name] for name in above if name in _OTHER_WAY} - set(above)
     merged = {name: value for name, value in below.items() if name not in replaced}
     for name, value in above.items():
