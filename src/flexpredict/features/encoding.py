@@ -12,7 +12,7 @@ from flexpredict.data.loader import evaluation_batches
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.settings.extraction import Extraction
+from flexpredict.settings.extraction import Extraction, PatchExtraction
 from flexpredict.sizes import Grid
 
 PatchType = Literal["float16", "float32"]
@@ -60,7 +60,7 @@ def encode(
     return pooled.float(), concatenated(layers, encoder.what)
 
 
-def encode_patches(encoder: ImageEncoder, images: Tensor, how: Extraction) -> Tensor:
+def encode_patches(encoder: ImageEncoder, images: Tensor, how: PatchExtraction) -> Tensor:
     """images: B 3 H W uint8, on the encoder's device -> B P D float32; layers concatenated."""
     with _autocast(how, images):
         layers = encoder.layers(images, how.layers)
@@ -115,7 +115,7 @@ def require_finite(vectors: Tensor, encoder: ImageEncoder, describe: Callable[[i
         )
 
 
-def _autocast(how: Extraction, images: Tensor) -> torch.autocast:
+def _autocast(how: PatchExtraction, images: Tensor) -> torch.autocast:
     return torch.autocast(images.device.type, torch.bfloat16, enabled=how.precision == "bf16-mixed")
 
 

@@ -5,7 +5,6 @@ found (`sha256sum -c` reads it, too); `checkpoints/last` is a link to the newest
 all, and older ones go only after the new one is in place.
 """
 
-import hashlib
 import json
 import shutil
 from collections import defaultdict
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.files import point_to, write_folder_atomically, write_text_atomically
+from flexpredict.files import point_to, sha256_of, write_folder_atomically, write_text_atomically
 
 _SUMS = "SHA256SUMS"
 
@@ -72,7 +71,7 @@ def save_checkpoint(
         save_file(moments, temporary / "optimizer.safetensors")
         text = json.dumps({"step": step, "keep": keep.this, **state}) + "\n"
         write_text_atomically(temporary / "state.json", text)
-        sums = "".join(f"{_checksum(file)}  {file.name}\n" for file in sorted(temporary.iterdir()))
+        sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in sorted(temporary.iterdir()))
         write_text_atomically(temporary / _SUMS, sums)
 
     write_folder_atomically(path, fill)
@@ -201,16 +200,8 @@ def _verify(path: Path) -> None:
             return  # nothing to compare with
         for line in (path / _SUMS).read_text(encoding="utf-8").splitlines():
             expected, _, name = line.partition("  ")
-            if _checksum(path / Path(name).name) != expected:
+            if sha256_of(path / Path(name).name) != expected:
                 raise ValueError(f"the checksum of {name} is not that of what was written")
-
-
-def _checksum(path: Path) -> str:
-    sha256 = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            sha256.update(block)
-    return sha256.hexdigest()
 
 
 def _prune(folder: Path, step: int, last: int) -> None:

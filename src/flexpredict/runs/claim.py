@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 
 from flexpredict.errors import UserError
-from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_folder import RunFolder, free_name
 
 _held: set[Path] = set()  # by this process, which the system would grant its own lock a second time
 
@@ -50,7 +50,7 @@ class Claim:
         """Make room for a new run: an older one goes to a folder beside it."""
         path = self.folder.path
         if self.folder.holds_something():
-            aside = _free_name(path)
+            aside = free_name(path, ".", 1)
             path.rename(aside)
             self.release()
             self.aside = aside
@@ -105,11 +105,3 @@ def _holder(mark: Path) -> str:
         return f" (process {holder['process']} on {holder['host']})"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def _free_name(path: Path) -> Path:
-    """runs/mine.1, or the first number after it that is free."""
-    number = 1
-    while (candidate := path.with_name(f"{path.resolve().name}.{number}")).exists():
-        number += 1
-    return candidate

@@ -53,12 +53,12 @@ class RunFolder:
         if not self.mark.is_file():
             raise UserError(
                 f"{self.path} is not empty and not a run folder: it has no {self.mark.name}. Choose another `out`, "
-                f"for example {self._free_name()}."
+                f"for example {free_name(self.path, '-', 2)}."
             )
         if not overwrite:
             raise UserError(
                 f"{self.path} already holds a run. Continue it with resume=True, replace it with overwrite=True, or "
-                f"choose another `out`, for example {self._free_name()}."
+                f"choose another `out`, for example {free_name(self.path, '-', 2)}."
             )
 
     def holds_something(self) -> bool:
@@ -97,7 +97,7 @@ class RunFolder:
                 f"There is no run to resume in {self.path} (no config.yaml). Start it without `resume`, "
                 "or name the right folder as `out`."
             )
-        return read_config(self.config)
+        return read_yaml(self.config, " Restore it from a copy.")
 
     def refuse_changes(
         self, config: dict[str, Any], free: Collection[str], saved: dict[str, Any] | None = None
@@ -154,11 +154,12 @@ class RunFolder:
         starts = read_records(self.starts) if job else []
         return bool(starts) and starts[-1].get("job") == job
 
-    def _free_name(self) -> Path:
-        number = 2
-        while (candidate := self.path.with_name(f"{self.path.name}-{number}")).exists():
-            number += 1
-        return candidate
+
+def free_name(path: Path, separator: str, number: int) -> Path:
+    """runs/mine-2, or with the first number after it that is free."""
+    while (candidate := path.with_name(f"{path.resolve().name}{separator}{number}")).exists():
+        number += 1
+    return candidate
 
 
 def is_run(path: Path) -> bool:
@@ -167,16 +168,16 @@ def is_run(path: Path) -> bool:
     return path.is_dir() and (folder.encoder.exists() or folder.config.exists())
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a run's config.yaml."""
+def read_yaml(path: Path, remedy: str = "") -> dict[str, Any]:
+    """The settings in a YAML file. remedy: what to do if it is damaged."""
     parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
     try:
-        config = yaml.load(path.read_text(encoding="utf-8"), parser)  # both are safe
+        loaded = yaml.load(path.read_text(encoding="utf-8"), parser)  # both are safe
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read: {in_a_line(error)} Restore it from a copy.") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{path} holds no settings (`name: value` lines). Restore it from a copy.")
-    return config
+        raise UserError(f"{path} is not valid YAML: {in_a_line(error)}{remedy}") from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{path} must hold `name: value` lines, but holds {type(loaded).__name__}.{remedy}")
+    return loaded
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:

@@ -5,9 +5,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from flexpredict.errors import UserError, did_you_mean, in_a_line
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.runs.run_folder import read_yaml
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values, with_dataclasses
 
@@ -52,17 +51,6 @@ def recipe_file(config: str | Path) -> Path:
         hint = did_you_mean(str(config), shipped)
         raise UserError(f"There is no recipe file {config}.{hint} Recipes that come along: {', '.join(shipped)}.")
     return path
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping from a file."""
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is not valid YAML: {in_a_line(error)}") from error
-    if not isinstance(loaded, dict):
-        raise UserError(f"{path} must hold a mapping of setting: value, but holds {type(loaded).__name__}.")
-    return loaded
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class PatchesWithMaps(Generic[Number]):
 
     @torch.no_grad()
     def __iter__(self) -> Iterator[PatchMaps[Number]]:
-        encoder, source, how = self.space.encoder, self.images.source, self.asked.extraction()
+        encoder, source, how = self.space.encoder, self.images.source, self.asked
         device = self.space.fabric.device
         read = Computed(partial(_read, self.images, self.size, how.batch_size))
         skipped: list[UnreadableImage] = []
