@@ -1,4 +1,4 @@
-"""Runs of a study or of the demo, in a process of their own that is started with a file that says what to do."""
+"""A process that carries out runs of a study or of the demo; it is started with a file that says what to do."""
 
 import os
 import shutil

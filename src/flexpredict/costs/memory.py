@@ -1,6 +1,6 @@
 """Memory of a step on one device: weights, what the optimizer keeps, and what forward keeps for backward.
 
-Reckoned as torch does it with fused attention. Bytes of tensors only: libraries and the allocator's slack come on top
+As torch uses it with fused attention. Bytes of tensors only: libraries and the allocator's slack come on top
 (on a GPU about a gigabyte).
 """
 

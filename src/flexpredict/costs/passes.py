@@ -1,6 +1,6 @@
 """The passes of a step: which network runs on how many tokens, and whether it is trained.
 
-Operations and memory are both reckoned from these. Operations are the matrix products only, 2 m n k each, and what
+Operations and memory are both computed from these. Operations are the matrix products only, 2 m n k each, and what
 the result depends on: no token that nobody reads, and nothing that is computed twice to save memory. Only sizes are
 looked at, so the model may be one without weights (on torch's meta device).
 """

@@ -23,7 +23,7 @@ from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError, did_you_mean, some_of
 from flexpredict.progress import Counting
 from flexpredict.showing import say
-from flexpredict.training.engine import gather, on_first_rank
+from flexpredict.training.engine import on_first_rank
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 
@@ -210,9 +210,7 @@ _MOST = 20_000  # images of each set that are compared; of a larger set, evenly 
 
 def warn_of_overlap(train: ImageSource, test: ImageSource, fabric: Fabric, console: Console) -> str:
     """A sentence for the protocol, which is said on the console at once; empty if no image is in both."""
-    found: list[str] = []
-    on_first_rank(fabric, lambda: found.append(overlap(train, test, console)))
-    sentence = gather(fabric, found)[0][0]
+    sentence = on_first_rank(fabric, lambda: overlap(train, test, console))
     if sentence:
         say(console, f"WARNING: {sentence}")
     return sentence

@@ -1,15 +1,12 @@
 """Features of images by a frozen encoder: one vector for each image and, if asked for, one for each patch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.loader import evaluation_batches
-from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.settings.extraction import Extraction, PatchExtraction
@@ -117,26 +114,3 @@ def require_finite(vectors: Tensor, encoder: ImageEncoder, describe: Callable[[i
 
 def _autocast(how: PatchExtraction, images: Tensor) -> torch.autocast:
     return torch.autocast(images.device.type, torch.bfloat16, enabled=how.precision == "bf16-mixed")
-
-
-@dataclass(frozen=True, eq=False)
-class PatchBatch:
-    """Some images that could be read, and those that could not."""
-
-    features: Tensor  # b P D float32, on the device of the encoder
-    indices: Tensor  # b int64, of the images in their source
-    skipped: list[UnreadableImage]
-
-
-@torch.no_grad()
-def patch_batches(
-    encoder: ImageEncoder, source: ImageSource, how: Extraction, device: torch.device | str = "cpu"
-) -> Iterator[PatchBatch]:
-    """Patch features of all images of a source, in its order."""
-    encoder.eval().to(device)
-    for batch in evaluation_batches(source, how.size_for(encoder), how.batch_size, workers=how.workers):
-        features = torch.empty(0, 0, 0)
-        if len(batch.images):
-            features = encode_patches(encoder, batch.images.to(device), how)
-            require_finite(features.flatten(1), encoder, source.describe, batch.indices)
-        yield PatchBatch(features, batch.indices, batch.skipped)

@@ -64,10 +64,10 @@ class EncoderSpec:
 
 
 class Trained(NamedTuple):
-    """How far a run had come when it saved an encoder. Everything that calls an encoder unfinished asks here."""
+    """How far a run had come when it saved an encoder. What is called unfinished is decided here."""
 
     step: int
-    steps: int | None = None  # of the whole run; None where the last step was not the aim, but the best one
+    steps: int | None = None  # of the whole run; None for the encoder of the best step
 
     @property
     def is_unfinished(self) -> bool:
@@ -89,7 +89,7 @@ class EncoderFile(NamedTuple):
 def save_encoder(
     path: Path, encoder: Encoder, spec: EncoderSpec, role: str, trained: Trained | None = None, write: bool = True
 ) -> None:
-    """role: what the encoder was in its run, for example "target encoder"; write: on one rank, though all call it."""
+    """role: of the encoder in its run, such as "target encoder"; write: true on one rank, but all must call this."""
     facts = {"encoder": asdict(spec), "which": role, "trained": trained, "mean": MEAN, "std": STD}
     header = {"format": "pt", "flexpredict": json.dumps(facts)}
     tensors = whole_tensors(encoder.vit.state_dict(), write)

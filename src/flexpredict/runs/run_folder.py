@@ -1,4 +1,4 @@
-"""The folder of one run: what is in it, and what it was made with."""
+"""The folder of one run: its files, and a record of what it was made with."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric",
 
 
 class RunFolder:
-    """Where the parts of a run lie."""
+    """The paths of a run's files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class RunFolder:
             )
 
     def holds_something(self) -> bool:
-        """More than what a process leaves that was killed before the run had begun: config.yaml is written last."""
+        """Whether it holds more than a process killed before the run began has left (config.yaml comes last)."""
         if not self.path.is_dir():
             return False
         started = {self.mark, self.rehearsal, self.data, self.environment, self.starts, *half_written(self.path)}
@@ -71,7 +71,7 @@ class RunFolder:
         return any(entry not in started for entry in self.path.iterdir())
 
     def clear(self) -> None:
-        """Remove what a process left that was killed."""
+        """Remove the leftovers of a killed process."""
         remove_half_written(self.path)
         remove_half_written(self.checkpoints)
         if not self.config.is_file():
@@ -104,7 +104,7 @@ class RunFolder:
     ) -> None:
         """A resumed run must be the run it was; only what is `free` may differ from its config.
 
-        saved: that config, where it had to be read in a way of its own.
+        saved: the config to compare with, if it is not the file as it is.
         """
         remedy = (
             "Resume it without changing these settings, or start a new run in another folder (pretrain: from its "
@@ -113,7 +113,7 @@ class RunFolder:
         require_same_settings(self.path, saved or self.load_config(), config, remedy, free)
 
     def save_data(self, identity: dict[str, Any]) -> None:
-        """What the images are, so that a resumed run can be sure to have the same."""
+        """Record which images there are, so that a resumed run can check that they are the same."""
         write_json_atomically(self.data, identity)
 
     def refuse_other_data(self, identity: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ class RunFolder:
             )
 
     def record_start(self, step: int = 0, **facts: Any) -> None:
-        """What the numbers were made with: all of it the first time, later starts as lines with what is new."""
+        """Record what results are made with: everything at the first start, only what is new at later ones."""
         import torch  # here, so that a folder can be looked at without it
 
         now = {

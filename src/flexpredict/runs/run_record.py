@@ -14,14 +14,14 @@ from flexpredict.runs.series import Series, is_finite
 MOST_WARNINGS = 50  # different ones
 MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all
 NOT_DRAWN = {"step", "epoch"}
-# Writers of strict JSON have nothing but null for a number that is not finite. A truth value is no number.
+# Writers of strict JSON have nothing but null for a number that is not finite. Booleans are not numbers.
 DRAWN_TYPES = {int, float, type(None)}
 STOPPED = "so training stopped"  # in the warning of a run whose loss was not a number
 
 
 @dataclass
 class Warned:
-    """One warning, however often it was given."""
+    """A warning, and how often it was given."""
 
     count: int = 0
     first: float | None = None

@@ -1,4 +1,4 @@
-"""Where the tokens are, and how uncertain that is."""
+"""Positions of tokens, and the noise on them."""
 
 import math
 from dataclasses import dataclass, fields, replace

@@ -10,12 +10,13 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
+from flexpredict.data.loader import evaluation_batches
 from flexpredict.data.sources.derived import ShiftedSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.ridge import Readout, fit_readout
-from flexpredict.features.encoding import PatchBatch, patch_batches
+from flexpredict.features.encoding import encode_patches, require_finite
 from flexpredict.features.extraction import Features, require_readable
 from flexpredict.model.location_share import LocationShare
 from flexpredict.progress import Counting
@@ -36,16 +37,20 @@ class Patches:
     console: Console
     unreadable: int = field(default=0, init=False)
 
-    def __iter__(self) -> Iterator[PatchBatch]:
-        """Batches of images that could be read."""
+    @torch.no_grad()
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of batches of images that could be read: features b P D float32, and indices b of the images."""
+        encoder, source, how = self.encoder.eval().to(self.device), self.source, self.how
         skipped = []
-        with Counting(self.console, f"patches of {self.source.name}", "images", len(self.source)) as counting:
-            for batch in patch_batches(self.encoder, self.source, self.how, self.device):
+        with Counting(self.console, f"patches of {source.name}", "images", len(source)) as counting:
+            for batch in evaluation_batches(source, how.size_for(encoder), how.batch_size, workers=how.workers):
                 skipped += batch.skipped
-                if len(batch.features):
-                    yield batch
-                counting.add(len(batch.features) + len(batch.skipped))
-        require_readable(self.source, skipped)
+                if len(batch.images):
+                    features = encode_patches(encoder, batch.images.to(self.device), how)
+                    require_finite(features.flatten(1), encoder, source.describe, batch.indices)
+                    yield features, batch.indices
+                counting.add(len(batch.images) + len(batch.skipped))
+        require_readable(source, skipped)
         self.unreadable = len(skipped)
 
     def counts(self) -> dict[str, Any]:
@@ -71,7 +76,7 @@ class PlaceTold:
 def fit_places(patches: Patches, grid: Grid) -> tuple[Readout, dict[str, Any]]:
     """Row and column from the features of a patch, and how its penalty was chosen."""
     places = coordinates(grid)
-    images = (image for batch in patches for image in zip(batch.indices.tolist(), batch.features, strict=True))
+    images = (image for features, indices in patches for image in zip(indices.tolist(), features, strict=True))
     readout, _, candidates = fit_readout((index, features, places, None) for index, features in images)
     return readout, {"penalty": readout.penalty, "candidates": candidates}
 
@@ -81,10 +86,10 @@ def measure_places(patches: Patches, grid: Grid, readout: Readout) -> PlaceTold:
     places = coordinates(grid)
     share: LocationShare | None = None
     squares, distance, count = torch.zeros(2, dtype=torch.float64), 0.0, 0
-    for batch in patches:
-        share = share or LocationShare(*batch.features.shape[1:])
-        share.add(batch.features)
-        away = readout(batch.features).cpu() - places
+    for features, _ in patches:
+        share = share or LocationShare(*features.shape[1:])
+        share.add(features)
+        away = readout(features).cpu() - places
         squares += away.square().sum(dim=(0, 1))
         distance += float(away.norm(dim=2).sum())
         count += away.shape[0] * away.shape[1]
