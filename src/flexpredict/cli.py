@@ -26,7 +26,7 @@ Face hub; `scenes` are built in. Encoders are run folders, checkpoints of
 I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
 
 `flexpredict COMMAND --help` explains a command, `--help all` all its options.
-`flexpredict completion bash|zsh|fish` prints a completion script for your shell:
+`flexpredict completion bash|zsh|fish` prints completions for your shell:
 eval "$(flexpredict completion bash)" in ~/.bashrc.
 """
 _INTERRUPTED = 130

@@ -172,7 +172,7 @@ def plan(given: dict[str, Any]) -> PlanResult:
 def _images(recipe: Recipe) -> "ImageSource | ImageStream":
     """The images that are named, or as many blank ones as a number says."""
     if recipe.data is None:
-        raise UserError("The number of images is not known. Give it, data=1281167, or name images.")
+        raise UserError("How many images are there? Give their number, data=1281167, or name them.")
     import torch
 
     from flexpredict.data.sources.opening import ArraySource, open_images

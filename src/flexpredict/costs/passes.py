@@ -137,7 +137,7 @@ def tokens_of(model: Method, masks: Masks, grid: Grid) -> Tokens:
 
 
 def sample_tokens(model: Method, masking: Masking, grid: Grid, batch: int, steps: int) -> list[Tokens]:
-    """Of the masks of so many steps. The contexts of a batch are cut to its smallest, so the batch matters."""
+    """Of the masks of this many steps. Contexts are cut to the smallest of a batch, so its size matters."""
     cells = mask_grid(model, grid)
     drawn = (sample_masks(masking, cells, stream_key(0, "costs", step), batch) for step in range(steps))
     return [tokens_of(model, masks, grid) for masks in drawn]

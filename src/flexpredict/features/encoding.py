@@ -75,7 +75,7 @@ def concatenated(layers: list[Tensor], what: str) -> Tensor:
 
 
 def patch_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int | None = None) -> Grid:
-    """Rows and columns of so many patches in an image of this size; by default found with a blank image.
+    """Rows and columns of this many patches in an image of this size; by default found with a blank image.
 
     Refuses an encoder that cannot take such images or whose patches have no places.
     """

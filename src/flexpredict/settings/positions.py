@@ -46,7 +46,7 @@ class Positions:
     final_level: float = ranged(1.0, least=0)
 
     def level(self, in_features: int, weight_std: float = WEIGHT_STD) -> float:
-        """The noise_std that these settings mean for a new A of so many columns; raises where they mean nothing."""
+        """The noise_std that these settings mean for a new A with this many columns."""
         self.check()
         if self.kind != "stochastic":
             return 0.0
@@ -55,7 +55,7 @@ class Positions:
         level = noise_std_at_start(self.noise_to_signal, in_features, weight_std)
         if self.noise_std is None:
             return level
-        # Settled before. Where A is measured, new entries may deviate from what is expected of them.
+        # It was settled before, perhaps with the expected and not the actual entries of A.
         if not math.isclose(self.noise_std, level, rel_tol=0.1):
             raise UserError(
                 f"The noise level is given twice: positions.noise_to_signal={self.noise_to_signal:g} would be a "
@@ -69,7 +69,7 @@ class Positions:
         return replace(self, noise_std=level) if self.kind == "stochastic" else self
 
     def check(self) -> None:
-        """Refuse settings that do not go together, whatever the model."""
+        """Refuse settings that contradict each other, whatever the model."""
         check_ranges(self, "positions.")
         if self.kind != "stochastic":
             self._refuse(

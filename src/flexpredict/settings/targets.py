@@ -16,7 +16,7 @@ class Targets:
     """What is predicted: features of the target encoder.
 
     Args:
-        norm: of each token by itself: "layer" (published), "tanh" of features that keep their length, or "none".
+        norm: how each token is normalized: "layer" (published), "tanh" of the features as they are, or "none".
         standardize: over recent images: "none" (published); "feature" gives each feature mean 0 and deviation 1;
             "position" also takes out the mean at each place, so that nothing is gained by knowing the place alone (by
             default "feature" in small runs).

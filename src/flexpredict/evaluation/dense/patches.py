@@ -79,7 +79,7 @@ class PatchMaps(Generic[Number]):
 
 @dataclass
 class PatchesWithMaps(Generic[Number]):
-    """All images of a source with their maps, encoded each time anew. `unreadable` is known after a pass."""
+    """All images of a source with their maps, encoded again in each pass, after which `unreadable` is known."""
 
     images: MappedImages[Number]
     space: Workspace

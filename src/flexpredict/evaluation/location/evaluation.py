@@ -7,7 +7,7 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from flexpredict.data.label_subsets import label_subset, strata
+from flexpredict.data.label_subsets import all_but, label_subset, strata
 from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
@@ -146,9 +146,7 @@ def _train_and_test(
     train = data
     if test is None:
         half = label_subset(strata(data.labels, len(data)), 0.5, seed)
-        rest = torch.ones(len(data), dtype=torch.bool)
-        rest[half] = False
-        train, test = SubsetSource(data, half), SubsetSource(data, rest.nonzero()[:, 0])
+        train, test = SubsetSource(data, half), SubsetSource(data, all_but(half, len(data)))
     if most is not None:
         train, test = _at_most(train, most, seed), _at_most(test, most, seed)
     if len(test) < _FEWEST:

@@ -28,7 +28,7 @@ _AXES = ("row", "column")
 
 @dataclass
 class Patches:
-    """The patches of all images of a source, each time anew: they are too many to be kept."""
+    """The patches of all images of a source, encoded again in each pass: they are too many to be kept."""
 
     encoder: ImageEncoder
     source: ImageSource
@@ -61,12 +61,12 @@ class Patches:
 
 @dataclass(frozen=True)
 class PlaceTold:
-    """What features of test images tell of the place of a patch."""
+    """How well the features of test images tell the place of a patch."""
 
     share: float  # location share, 0 … 1
     r2: dict[str, float]  # of row and column; a grid with one row has no row to tell
     error: float  # mean distance in patches between the place that was read out and the true one
-    error_of_center: float  # the same, if the center is said of every patch
+    error_of_center: float  # the same for always answering with the center
 
     @property
     def mean_r2(self) -> float:

@@ -6,7 +6,7 @@ same masks, because each of these is a function of the seed and of nothing that 
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from flexpredict.data.sources.streams import identity
 from flexpredict.runs.checkpoint import last_checkpoint, read_state
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_record import flat
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
@@ -193,15 +194,6 @@ def changed(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
         else:
             changes[name] = dataclasses.replace(getattr(recipe, name), **value)
     return dataclasses.replace(recipe, **changes)
-
-
-def flat(fields: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested fields with dotted names."""
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
 
 
 def hardware(recipe: Recipe) -> tuple[torch.device, int]:
