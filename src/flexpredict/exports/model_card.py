@@ -42,14 +42,7 @@ def model_card(
 ) -> str:
     """The card as Markdown with YAML front matter. It says what is known and no more.
 
-    Args:
-        name: of the exported file or folder.
-        fingerprint: of what was exported.
-        difference: between original and exported features.
-        notes: about the export, a sentence each.
-        run: that trained it.
-        measured: results of this encoder.
-        license: of the weights.
+    name: of the exported file or folder; notes: about the export, a sentence each.
     """
     record = None if run is None else read_run(run.path)
     vit, (height, width) = encoder.encoder.vit, encoder.image_size

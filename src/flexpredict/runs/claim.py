@@ -20,10 +20,7 @@ _held: set[Path] = set()  # folders that this process has locked; the system wou
 class Claim:
     """The right of one process to write to a run folder.
 
-    Args:
-        folder: the run.
-        resume: continue it; else make it new.
-        overwrite: if there is a run already, move it aside.
+    resume: continue the run that is there; overwrite: move it aside.
     """
 
     def __init__(self, folder: RunFolder, *, resume: bool = False, overwrite: bool = False) -> None:

@@ -22,23 +22,14 @@ from flexpredict.sizes import Grid
 
 @dataclass
 class EncoderSpec:
-    """How to build an encoder.
+    """How to build an encoder."""
 
-    Args:
-        model: timm name.
-        image_size: height and width it was trained at.
-        patch_size: side of a patch.
-        positions: "sincos", "learned" or "relative".
-        class_token: whether the class token of the model was kept.
-        options: further arguments of timm's constructor.
-    """
-
-    model: str
-    image_size: tuple[int, int]
+    model: str  # timm name
+    image_size: tuple[int, int]  # height and width it was trained at
     patch_size: int
     positions: EncoderPositions
-    class_token: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    class_token: bool = False  # whether that of the model was kept
+    options: dict[str, Any] = field(default_factory=dict)  # further arguments of timm's constructor
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "EncoderSpec":

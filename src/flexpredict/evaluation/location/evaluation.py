@@ -76,12 +76,8 @@ def measure_location(
 ) -> LocationResult:
     """Location share, linear read-out of row and column, and what shifts of the image do to pooled features.
 
-    Args:
-        data: images to fit on. Without `test` they are halved, class by class where they have labels.
-        test: images that everything is measured on. Where both have labels, a linear probe is measured too.
-        shifts: the largest shift in patches (default: 3, but at most half the grid).
-        images: at most this many to fit on, and as many to test on, with at least one of each class (default: all).
-        seed: of the halves, and of the images held out to choose the probe's penalty.
+    Without `test`, the data is halved, class by class where there are labels. Where both have labels, a linear probe
+    is measured too. The options are those of `LocationSettings`.
     """
     encoder, fabric, console = space.encoder, space.fabric, space.console
     # Settings that cannot work are refused before hours of work.
