@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,9 +28,27 @@ def picture(number: int, size: int = 24) -> Image.Image:
 
 
 def png(number: int) -> bytes:
+    return encoded(picture(number))
+
+
+def smooth_picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:
+    """Smooth, so that JPEG keeps it, and without any symmetry."""
+    coarse = uniform(torch.tensor(seed), 5 * 7 * 3).mul(256).to(torch.uint8).view(5, 7, 3)
+    return Image.fromarray(coarse.numpy()).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def encoded(image: Image.Image, format: str = "PNG", **options: Any) -> bytes:
+    """The content of a file."""
     file = io.BytesIO()
-    picture(number).save(file, "PNG")
+    image.save(file, format, **options)
     return file.getvalue()
+
+
+def turned(orientation: int) -> Image.Exif:
+    """EXIF with this orientation."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
 
 
 def number_of(pixels: torch.Tensor | np.ndarray | Image.Image) -> int:

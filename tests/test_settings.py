@@ -1,20 +1,25 @@
 """Settings: every number has a range, and is refused in words before anything is written."""
 
 import dataclasses
+import inspect
 import math
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tiny import RECIPE, write_pictures
 
 from flexpredict import Augmentation, pretrain
+from flexpredict.commands.table import COMMANDS
 from flexpredict.errors import UserError
+from flexpredict.settings.ablation import AblationSettings
+from flexpredict.settings.declarations import alternatives
 from flexpredict.settings.ranges import Range, check_ranges
 from flexpredict.settings.recipe import Recipe
+from flexpredict.settings.run import PlanSettings, RunSettings
 from flexpredict.training.recipe_parser import merge
 
 
@@ -82,3 +87,23 @@ def test_every_number_of_a_recipe_has_a_range() -> None:
         for one in fields:
             if re.search(r"\b(int|float)\b", str(one.type)) and one.name not in ("image_size", "devices"):
                 assert "range" in one.metadata, one.name
+
+
+def test_every_number_of_every_command_has_a_range() -> None:
+    checked_otherwise = {"image_size", "devices", "grid", "void", "levels"}
+    taken = {RunSettings, PlanSettings, AblationSettings}
+    for command in COMMANDS.values():
+        function = command.load()
+        if (inner := inspect.unwrap(function)) is not function:  # whose one parameter is its settings
+            (parameter,) = inspect.signature(inner).parameters.values()
+            taken |= {parameter.annotation} if dataclasses.is_dataclass(parameter.annotation) else set()
+    assert len(taken) > 12
+    without = []
+    while taken:
+        for field in dataclasses.fields(settings := taken.pop()):
+            kinds = alternatives(field.type)
+            taken |= {kind for kind in kinds if dataclasses.is_dataclass(kind)}
+            numbers = {kind for one in kinds for kind in (one, *get_args(one))} & {int, float}
+            if numbers and "range" not in field.metadata and field.name not in checked_otherwise:
+                without.append(f"{settings.__name__}.{field.name}")
+    assert without == []

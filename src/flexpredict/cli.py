@@ -26,7 +26,7 @@ Face hub; `scenes` are built in. Encoders are run folders, checkpoints of
 I-JEPA, StoP, MAE, DINO and others, timm:NAME or hf:NAME.
 
 `flexpredict COMMAND --help` explains a command, `--help all` all its options.
-`flexpredict completion bash|zsh|fish` prints what completes them in your shell:
+`flexpredict completion bash|zsh|fish` prints completions for your shell:
 eval "$(flexpredict completion bash)" in ~/.bashrc.
 """
 _INTERRUPTED = 130
@@ -35,8 +35,8 @@ _INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
-    Returns 0 if it went well, 2 for bad input (told in a paragraph), 75 if it was preempted and goes on with the same
-    command, 130 or more if it was interrupted otherwise.
+    Returns 0 if it went well, 2 for bad input (explained in a paragraph), 75 if it was preempted and the same command
+    continues it, 130 or more if it was interrupted otherwise.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(". ".join(["flexpredict: interrupted", *filter(None, interruption.args)]), file=sys.stderr)
         return exit_code(interruption)
     finally:
-        _leave_the_other_processes()
+        _leave_process_group()
 
 
 def _run(words: list[str]) -> int:
@@ -69,8 +69,8 @@ def _run(words: list[str]) -> int:
 
         print(completion_script("".join(words[1:2]), COMMANDS), end="")
         return 0
-    as_said = re.sub("[_-]", " ", words[0])  # evaluate_clevr, as in Python, is evaluate clevr
-    words = [*(as_said.split() if as_said in COMMANDS else words[:1]), *words[1:]]
+    spaced = re.sub("[_-]", " ", words[0])  # evaluate_clevr, as in Python, is evaluate clevr
+    words = [*(spaced.split() if spaced in COMMANDS else words[:1]), *words[1:]]
     family = {name: command for name, command in COMMANDS.items() if name.split()[0] == words[0] != name}
     if family and words[1:2] in ([], ["-h"], ["--help"]):
         print(_list_of_commands(family), end="")
@@ -114,8 +114,8 @@ def _list_of_commands(commands: dict[str, Command]) -> str:
     )
 
 
-def _leave_the_other_processes() -> None:
-    """Several ranks: a process that ends while threads of its group still run is aborted, now and then."""
+def _leave_process_group() -> None:
+    """A rank that exits while threads of its process group still run is sometimes aborted."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

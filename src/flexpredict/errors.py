@@ -1,4 +1,4 @@
-"""What a person did wrong, said so that they can mend it."""
+"""Errors of the user, explained so that they can be fixed."""
 
 import difflib
 from collections.abc import Iterable, Sequence

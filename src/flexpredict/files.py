@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import hashlib
 import io
 import json
 import os
@@ -110,6 +111,15 @@ def remove_half_written(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """The checksum of a file of any size."""
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            total.update(block)
+    return total.hexdigest()
 
 
 @contextmanager

@@ -116,3 +116,26 @@ def test_a_dry_run_shows_plan_time_memory_and_masks_and_starts_nothing(
     assert "18 steps" in said and "this machine" in said and "peak" in said
     masks = [line for line in said.splitlines() if set(line) - set("█·0123456789 ") == set() and "█" in line]
     assert len(masks) == 8 and all(len(line) == 3 * 8 + 6 for line in masks)
+
+
+@pytest.mark.parametrize("method", ["ijepa", "mae", "data2vec"])
+def test_config_yaml_has_the_noise_level_and_can_be_used_again(method: str, pictures: str, tmp_path: Path) -> None:
+    sizes = {} if method == "data2vec" else {"predictor": RECIPE["predictor"]}
+    short = {**RECIPE, "predictor": {}, "method": method, "epochs": 1 / 6, "log_every": 1, **sizes}
+    run = pretrain(pictures, tmp_path / "run", **short, positions={"noise_to_signal": 0.5})
+    config = run.path / "config.yaml"
+    positions = yaml.safe_load(config.read_text())["positions"]
+    assert positions["noise_to_signal"] == 0.5
+    assert positions["noise_std"] == pytest.approx(run.metrics()[0]["noise_std"], rel=1e-6)
+
+    again = pretrain(out=tmp_path / "again", config=config)
+    assert again.metrics()[0]["loss"] == run.metrics()[0]["loss"]
+    same = pretrain(out=run.path, resume=True, positions={"noise_to_signal": 0.5})
+    assert same.finished
+    with pytest.raises(UserError, match=r"positions\.noise_to_signal=0\.5 \(now None\)"):
+        pretrain(out=run.path, resume=True, positions={"noise_std": 3.0})
+    louder = pretrain(out=tmp_path / "louder", config=config, positions={"noise_std": 3.0})
+    assert louder.metrics()[0]["noise_std"] == 3.0
+    with pytest.raises(UserError, match="given twice"):
+        pretrain(out=tmp_path / "both", config=config, positions={"noise_std": 3.0, "noise_to_signal": 0.5})
+    assert not (tmp_path / "both").exists()

@@ -10,11 +10,13 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pictures import encoded as encode
+from pictures import smooth_picture as picture
+from pictures import turned
 from PIL import Image, ImageOps, features
 from ranks import warm_processes
 
@@ -34,18 +36,6 @@ def any_warning_is_an_error() -> Iterator[None]:
         yield
 
 
-def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:
-    """Smooth, so that JPEG keeps it, and without any symmetry."""
-    coarse = uniform(torch.tensor(seed), 5 * 7 * 3).mul(256).to(torch.uint8).view(5, 7, 3)
-    return Image.fromarray(coarse.numpy()).resize((width, height), Image.Resampling.BICUBIC)
-
-
-def encode(image: Image.Image, format: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
-
-
 def plainly(content: bytes) -> Image.Image:
     """What PIL makes of it by the book."""
     with Image.open(io.BytesIO(content)) as image:
@@ -63,12 +53,6 @@ def read(
     """H W 3, integers of which differences can be taken."""
     pixels = decode(encoded, "it", image_size, lambda height, width: box or (0, 0, width, height), mirror)
     return pixels.permute(1, 2, 0).int().numpy()
-
-
-def turned(orientation: int) -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return exif
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pictures import encoded as content
+from pictures import smooth_picture as picture
+from pictures import turned
 from PIL import Image
 from rich.console import Console
 
@@ -33,29 +36,10 @@ from flexpredict.prepare.contact_sheet import (
 from flexpredict.prepare.examination import PassingStream
 from flexpredict.prepare.inspect import inspect
 from flexpredict.prepare.survey import Survey
-from flexpredict.randomness import uniform
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.masking import Masking
 from flexpredict.showing import show
 from flexpredict.sizes import default_image_size, default_patch_size
-
-
-def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:
-    """Smooth and colorful."""
-    coarse = uniform(torch.tensor(seed), 5 * 7 * 3).mul(256).to(torch.uint8).view(5, 7, 3)
-    return Image.fromarray(coarse.numpy()).resize((width, height), Image.Resampling.BICUBIC)
-
-
-def content(image: Image.Image, format: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
-
-
-def turned(orientation: int) -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return exif
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:

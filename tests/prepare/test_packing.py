@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 import webdataset
+from pictures import encoded as content
+from pictures import smooth_picture as picture
 from PIL import Image, ImageOps
 from rich.console import Console
 
@@ -24,7 +26,6 @@ from flexpredict.data.sources.manifest import Manifest, damaged_shards
 from flexpredict.data.sources.opening import open_images
 from flexpredict.errors import UserError
 from flexpredict.prepare import pack as packing
-from flexpredict.randomness import uniform
 from flexpredict.showing import show
 
 
@@ -34,18 +35,6 @@ def pack(*arguments: Any, **options: Any) -> Manifest:
 
 def damaged(folder: Path) -> list[str]:
     return damaged_shards(folder)[1]
-
-
-def picture(height: int = 40, width: int = 60, seed: int = 0) -> Image.Image:
-    """Smooth, so that JPEG keeps it, and without any symmetry."""
-    coarse = uniform(torch.tensor(seed), 5 * 7 * 3).mul(256).to(torch.uint8).view(5, 7, 3)
-    return Image.fromarray(coarse.numpy()).resize((width, height), Image.Resampling.BICUBIC)
-
-
-def content(image: Image.Image, format: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
 
 
 def members(folder: Path) -> dict[str, bytes]:

@@ -30,7 +30,7 @@ def test_accuracy_says_whether_it_learns(tmp_path: Path, accuracies: list[float]
 
 def test_without_labels_the_loss_alone_is_not_taken_for_learning(tmp_path: Path) -> None:
     found = answer(tmp_path, "learning", loss=[1.0, 0.5, 0.1])
-    assert found is not None and found.verdict == "open" and "--probe_data" in found.text
+    assert found is not None and found.verdict == "open" and "`probe_data`" in found.text and "--" not in found.text
 
 
 LOSS = [0.1, 0.05, 0.1, 0.2, 0.3]

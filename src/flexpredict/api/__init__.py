@@ -1,6 +1,6 @@
-"""The verbs: typed functions that return small results. The commands of the shell are made of them.
+"""The verbs: typed functions that return small results. The commands of the shell are made from them.
 
-Nothing here imports torch before a function is called, so that help and typing errors are told at once.
+Nothing here imports torch before a function is called, so that help and error messages come at once.
 """
 
 from flexpredict.api.ablating import ablate

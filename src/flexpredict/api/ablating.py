@@ -20,9 +20,9 @@ class AblateResult(SimpleResult):
 
     Args:
         out: the folder of runs, tables and figures.
-        finished: whether all is done that was asked for; if not, the same call goes on.
+        finished: whether everything is done that was asked for; if not, the same call continues.
         dry_run: whether the plan was only shown.
-        page: of the runs of the first seed.
+        page: report of the runs of the first seed.
     """
 
     out: Path
@@ -39,9 +39,9 @@ class AblateResult(SimpleResult):
 def ablate(given: dict[str, Any]) -> AblateResult:
     """Ask a question with several seeds: pre-train every arm, and compare the encoders.
 
-    Measures linear probes with 1 % and all of the labels, k-NN, what features tell of the place, and what shifts of
-    the image do. Writes tables with 95 % intervals and paired differences, and a figure. Runs of one seed differ in
-    nothing but what is varied. What is done is not done again: the same command goes on.
+    Measures linear probes with 1 % and all of the labels, k-NN, how much features tell the place, and how much they
+    change when images are shifted. Writes tables with 95 % intervals and paired differences, and a figure. Runs of
+    one seed differ only in what is varied. Finished work is not repeated: run the same command again to continue.
     """
     fields, others = split_values(AblationSettings, given)
     asked = StudySettings(**others)
@@ -65,7 +65,7 @@ def ablate(given: dict[str, Any]) -> AblateResult:
 
 
 def _at_demo_size(asked: StudySettings, fields: dict[str, Any]) -> bool:
-    """The scenes without a recipe or a model of one's own: as `flexpredict demo` trains on them."""
+    """Whether to train as `flexpredict demo` does: on the scenes, with neither a recipe file nor a model given."""
     return str(fields.get("data")).startswith("scenes") and asked.config is None and "model" not in fields
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from flexpredict.demo.recipe import SEEDS, STEPS
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
-from flexpredict.showing import SimpleResult, numbers_table
+from flexpredict.showing import SimpleResult, numbers_table, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def demo(asked: DemoSettings) -> DemoResult:
     """Pre-train with sin-cos and with stochastic positions (StoP) on the built-in scenes, and compare the encoders.
 
     An untrained encoder and raw pixels stand beside them. Offline; about six minutes on two CPU cores. If it is
-    interrupted, the same command goes on.
+    interrupted, the same command continues it.
     """
     from flexpredict.demo.running import run_demo
     from flexpredict.reports.writing import write_comparison
@@ -68,6 +68,6 @@ def demo(asked: DemoSettings) -> DemoResult:
     try:
         results = run_demo(Path(asked.out), steps=asked.steps, seeds=seeds, overwrite=asked.overwrite)
     except KeyboardInterrupt:
-        Console(stderr=True).print("\nStopped; what is done is kept. The same command goes on.", highlight=False)
+        say(Console(stderr=True), "\nStopped; finished work is kept. The same command goes on.")
         raise
     return DemoResult(results, write_comparison(Path(asked.out), asked.seed))

@@ -42,7 +42,7 @@ class PlanResult(SimpleResult):
         estimate: parameters, operations and memory.
         hardware: time and largest batch, by the name of the hardware.
         utilization: assumed share of the peak speed of accelerators.
-        memory: gigabytes that a batch was looked for to fit into, if any.
+        memory: gigabytes that the largest batch was to fit into, if given.
     """
 
     estimate: "Estimate"
@@ -127,10 +127,10 @@ class PlanResult(SimpleResult):
 
 @takes_some_fields_of(PlanSettings)
 def plan(given: dict[str, Any]) -> PlanResult:
-    """Reckon what a run costs before it starts: parameters, operations, memory and time.
+    """Estimate what a run costs before it starts: parameters, operations, memory and time.
 
     Operations and memory follow from the sizes of the networks and from the recipe's own masks. The time on this
-    machine follows from some steps that are measured, those on accelerators from their peak speed.
+    machine follows from a few measured steps, that on accelerators from their peak speed.
     """
     if isinstance(given.get("data"), int):
         given["data"] = str(given["data"])
@@ -155,24 +155,24 @@ def plan(given: dict[str, Any]) -> PlanResult:
     device = torch.device("cuda" if is_cuda(recipe.accelerator) else "cpu")
     if recipe.init_from is not None:
         recipe = adopted(recipe, initial_weights(recipe), images)
-    reckoned = estimate(make_plan(recipe, images, device, ranks), ranks)
-    settled = reckoned.plan.recipe
+    estimated = estimate(make_plan(recipe, images, device, ranks), ranks)
+    settled = estimated.plan.recipe
     hardware = {}
     if asked.measure:
-        seconds = reckoned.seconds_here(measure_speed(settled, device))
-        hardware["this machine"] = Hardware(1, settled.precision, reckoned.images / seconds, seconds)
+        seconds = estimated.seconds_here(measure_speed(settled, device))
+        hardware["this machine"] = Hardware(1, settled.precision, estimated.images / seconds, seconds)
     precision = recipe.precision or "bf16-mixed"
     for name, accelerator in accelerators.items():
-        seconds = reckoned.seconds_on(accelerator, asked.utilization, precision)
-        fits = reckoned.largest_batch(accelerator.memory, precision)
-        hardware[name] = Hardware(ranks, precision, reckoned.images / seconds, seconds, fits)
-    return PlanResult(reckoned, hardware, asked.utilization, asked.memory)
+        seconds = estimated.seconds_on(accelerator, asked.utilization, precision)
+        fits = estimated.largest_batch(accelerator.memory, precision)
+        hardware[name] = Hardware(ranks, precision, estimated.images / seconds, seconds, fits)
+    return PlanResult(estimated, hardware, asked.utilization, asked.memory)
 
 
 def _images(recipe: Recipe) -> "ImageSource | ImageStream":
-    """Images of which only the number counts, or the images that are named."""
+    """The images that are named, or as many blank ones as a number says."""
     if recipe.data is None:
-        raise UserError("How many images there are is not said. Give data=1281167, or images.")
+        raise UserError("How many images are there? Give their number, data=1281167, or name them.")
     import torch
 
     from flexpredict.data.sources.opening import ArraySource, open_images

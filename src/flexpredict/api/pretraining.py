@@ -31,7 +31,7 @@ class Run(SimpleResult):
 
     Args:
         path: its folder.
-        steps: steps that it has made.
+        steps: steps done so far.
         finished: whether these are all; if not, `pretrain(out=path, resume=True)` continues it.
         dry_run: whether the run was only planned.
     """
@@ -42,7 +42,7 @@ class Run(SimpleResult):
     dry_run: bool = False
 
     exit_code = PREEMPTED
-    """Of a command that ends with a run that is not finished: see docs/scale.md."""
+    """Exit code of a command whose run is not finished: see docs/scale.md."""
 
     def __fspath__(self) -> str:
         """A run may be given wherever its folder may."""
@@ -100,11 +100,11 @@ def pretrain(given: dict[str, Any]) -> Run:
     Only the data is needed: everything else has a default that fits the images and the hardware, and is printed
     before the run starts.
 
-    SIGTERM and SIGUSR1 end it after the step that it is at: it is saved, and `Run.finished` is false. So does Ctrl-C,
-    which then raises KeyboardInterrupt, as it would anywhere else.
+    SIGTERM and SIGUSR1 end the run after the current step: everything is saved, and `Run.finished` is false. So does
+    Ctrl-C, which then raises KeyboardInterrupt, as it would anywhere else.
     """
     values, others = split_values(RunSettings, given)
-    if values.get("data") is None:  # left out by name: a resumed run has its own
+    if values.get("data") is None:  # data=None: a resumed run has its own
         values.pop("data", None)
     asked = RunSettings(**others)
     folder = RunFolder(Path(asked.out))
@@ -119,7 +119,7 @@ def pretrain(given: dict[str, Any]) -> Run:
     if not asked.resume:
         folder.refuse_used(asked.overwrite)
     if asked.dry_run:
-        started = {"init_from": None} if asked.resume else {}  # a run that goes on has its own weights
+        started = {"init_from": None} if asked.resume else {}  # a continued run has its own weights
         _show_plan({**merge(saved, values), **started}, asked.config, recipe.minutes)
         return Run(folder.path, 0, finished=False, dry_run=True)
 
@@ -139,7 +139,7 @@ def _is_restarted() -> bool:
 
 
 def _show_plan(values: dict[str, Any], config: str | Path | None, minutes: float | None) -> None:
-    """What `plan` says of the run, and some of its masks."""
+    """Show what `plan` says about the run, and some of its masks."""
     from flexpredict.costs.passes import mask_grid
     from flexpredict.masking import sample_masks
     from flexpredict.masking.drawing import draw_masks

@@ -20,10 +20,10 @@ class ReportResult(SimpleResult):
 
 
 def report(run: Names, *, out: str | Path | None = None, images: str | None = None) -> ReportResult:
-    """Write one HTML page of runs: curves, what the model sees and predicts, results and recipes, in a single file.
+    """Write one HTML file about runs: curves, what the model sees and predicts, results and recipes.
 
     Several runs are overlaid and compared. A run writes its own page when it ends, and new curves at checkpoints.
-    Encoders that are no runs get the same page without curves; these need `images`.
+    Encoders that have no run folder get the same page without curves, and need `images`.
 
     Args:
         run: run folders; or checkpoints, timm:NAME and hf:NAME.
@@ -49,7 +49,7 @@ def serve(folder: str | Path = "runs", *, port: int = 8765, host: str = "127.0.0
 
     Args:
         folder: where the runs are.
-        port: of the site.
+        port: port of the site.
         host: the address to listen at. The default can be reached from this machine only; 0.0.0.0 lets everyone who
             can reach this machine see the runs.
     """

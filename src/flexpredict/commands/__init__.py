@@ -1,1 +1,1 @@
-"""The command line is made of the functions in flexpredict.api: a table of commands, and how any of them is read."""
+"""The command line, made from the functions in flexpredict.api: a table of commands, and how their words are read."""

@@ -1,4 +1,4 @@
-"""Runs of a study or of the demo, in a process of their own that is started with a file that says what to do."""
+"""A process that carries out runs of a study or of the demo; it is started with a file that says what to do."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def _carry_out(one: TaskRun, task: Task, source: ImageSource, test: ImageSource 
     first_step = last_step = 0
     if one.baseline is None:
         first_step = steps_done(folder.path)
-        if not folder.config.is_file():  # what is there was killed before it had a recipe
+        if not folder.config.is_file():  # it was killed before it had a recipe
             shutil.rmtree(folder.path, ignore_errors=True)
         outcome = pretraining.run(recipe, folder.path, resume=folder.config.is_file(), source=source)
         if not outcome.finished:

@@ -1,4 +1,4 @@
-"""The words of a command line taken apart: which setting each belongs to. Types are checked later, in one place."""
+"""Matches the words of a command line to settings. Types are checked later, in one place."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ def read_arguments(
         settings: all settings of the command.
         positional: names of those whose values may be given without a name, in their order.
     """
-    # A wrong name is told before anything that may follow from it, such as a missing value.
+    # Report a wrong name before anything that follows from it, such as a missing value.
     for word in takewhile(lambda word: word != "--", words):
         if _is_option(word):
-            _named(_name(word), settings)
+            _setting(_name(word), settings)
     values: dict[str, Any] = {}
     unnamed: list[str] = []
     left = list(words)
@@ -40,7 +40,7 @@ def read_arguments(
         if not _is_option(word):
             unnamed.append(word)
             continue
-        setting = _named(_name(word), settings)
+        setting = _setting(_name(word), settings)
         taken = [word.partition("=")[2]] if "=" in word else _take_values(setting, left)
         _put(values, setting.name, _value(setting, taken))
     values |= _assign(unnamed, [settings[name] for name in positional if name not in values])
@@ -51,7 +51,7 @@ def read_arguments(
 
 
 def _is_option(word: str) -> bool:
-    """A negative number is a value."""
+    """Whether a word begins with a dash; a negative number is a value."""
     return re.match(r"--?[^\W\d]", word) is not None
 
 
@@ -59,7 +59,7 @@ def _name(word: str) -> str:
     return word.partition("=")[0].lstrip("-").replace("-", "_")
 
 
-def _named(name: str, settings: Mapping[str, Setting]) -> Setting:
+def _setting(name: str, settings: Mapping[str, Setting]) -> Setting:
     if name in settings:
         return settings[name]
     mapping, _, key = name.partition(".")
@@ -90,7 +90,7 @@ def _value(setting: Setting, taken: list[str]) -> Any:
 
 
 def _put(values: dict[str, Any], name: str, value: Any) -> None:
-    """Into nested dictionaries. A group that was given as a whole keeps what is not overridden."""
+    """Store a value in nested dictionaries. A group that was given as a whole keeps what is not overridden."""
     *groups, last = name.split(".")
     for group in groups:
         whole = values.get(group)
@@ -101,25 +101,25 @@ def _put(values: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _loaded(text: str) -> Any:
-    """What YAML reads in it: a number, a word, a mapping."""
+    """The value as YAML reads it: a number, a word, a mapping."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         return text
 
 
-def _assign(words: list[str], places: list[Setting]) -> dict[str, Any]:
-    """One word for each place; if there are more, a place for a list takes them, if just one can."""
-    surplus = len(words) - len(places)
-    lists = [setting.name for setting in places if setting.is_list]
+def _assign(words: list[str], positional: list[Setting]) -> dict[str, Any]:
+    """Assign words to positional settings, one each; if there are more, the only list among these takes them."""
+    surplus = len(words) - len(positional)
+    lists = [setting.name for setting in positional if setting.is_list]
     if surplus > 0 and len(lists) != 1:
-        wanted = " ".join(setting.name.upper() for setting in places)
+        wanted = " ".join(setting.name.upper() for setting in positional)
         raise UserError(
             f"'{words[-1]}' is one word too many{f' after {wanted}' if wanted else ''}. Name the option that it "
             "belongs to, or leave it out."
         )
     values: dict[str, Any] = {}
-    for setting in places:
+    for setting in positional:
         if not words:
             break
         count = 1 + (max(0, surplus) if [setting.name] == lists else 0)

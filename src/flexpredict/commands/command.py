@@ -1,4 +1,4 @@
-"""A command of the shell, made of a function: its parameters are the options, its docstring is the help."""
+"""A command of the shell, made from a function: its parameters are the options, its docstring is the help."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ class Command:
 
     name: str  # one word or two; the function's has _ between them
     summary: str  # half a line for the list of commands
-    usual: tuple[str, ...]  # what follows the name in some complete command lines, the most usual first
-    # Parameters with a default that may be given without their names; those without one always may.
+    example_arguments: tuple[str, ...]  # of complete command lines, the most common first
+    # Optional parameters that may be given without their names; required ones always may.
     unnamed: str = ""
     # Headings of the help page, and the parameters below each.
     groups: Mapping[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Command:
 
     @property
     def examples(self) -> list[str]:
-        return [f"flexpredict {self.name} {words}".rstrip() for words in self.usual]
+        return [f"flexpredict {self.name} {words}".rstrip() for words in self.example_arguments]
 
     def load(self) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(import_module("flexpredict.api"), self.name.replace(" ", "_"))
@@ -41,5 +41,5 @@ class Command:
         return [name for name, one in self.settings().items() if one.default is REQUIRED or name in unnamed]
 
     def arguments(self, words: Sequence[str]) -> dict[str, Any]:
-        """What the function is to be called with; what the words do not give is left to its defaults."""
+        """The arguments of the function that these words give; the others keep their defaults."""
         return typed_values(self.load(), read_arguments(words, self.settings(), self.positional()))

@@ -18,7 +18,7 @@ class _Group(NamedTuple):
     name: str
     heading: str
     members: list[Setting]
-    folded: bool  # on the first page it is named only
+    folded: bool  # only named on the first page
     nested: bool = False
 
 
@@ -50,7 +50,7 @@ def _about(topic: str, name: str, groups: list[_Group], settings: Mapping[str, S
     """The options of one group, or those that have this name."""
     wanted = topic.strip("-.").replace("-", "_")
     sections = [_options(group, settings) for group in groups if group.name == wanted]
-    found = [one for one in settings.values() if wanted in (one.name, _last_part(one)) and _has_words(one)]
+    found = [one for one in settings.values() if wanted in (one.name, _last_part(one)) and _takes_value(one)]
     if not sections and found:
         sections = [_section("options", map(_option, found), settings)]
     if not sections:
@@ -61,10 +61,10 @@ def _about(topic: str, name: str, groups: list[_Group], settings: Mapping[str, S
 
 
 def _groups(command: Command) -> Iterator[_Group]:
-    """Settings with their headings: those without one first, then the groups of the command, then nested ones."""
+    """Settings below their headings: first those without one, then the groups of the command, then nested ones."""
     settings = command.settings()
     elsewhere = {*command.positional(), *" ".join(command.groups.values()).split()}
-    options = {name: setting for name, setting in settings.items() if "." not in name and _has_words(setting)}
+    options = {name: setting for name, setting in settings.items() if "." not in name and _takes_value(setting)}
     yield _Group("options", "options", [one for name, one in options.items() if name not in elsewhere], False)
     for heading, names in command.groups.items():
         members = [options[name] for name in names.split() if name in options]
@@ -76,8 +76,8 @@ def _groups(command: Command) -> Iterator[_Group]:
             yield _Group(name, heading, nested, True, True)
 
 
-def _has_words(setting: Setting) -> bool:
-    """Not a group that is given by its nested settings alone."""
+def _takes_value(setting: Setting) -> bool:
+    """Whether it can be given itself; some groups are given by their nested settings only."""
     return setting.group is None or bool(setting.choices)
 
 
@@ -141,7 +141,7 @@ def _description(setting: Setting) -> str:
 
 
 def _shown(default: Any) -> str:
-    """Nothing for what has no default worth a word."""
+    """As text; empty where a default is not worth showing."""
     if default is REQUIRED or default is None or default is False:
         return ""
     if isinstance(default, tuple | list):

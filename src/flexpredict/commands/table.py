@@ -64,10 +64,10 @@ _ALL = (
     ),
     Command(
         "report",
-        "write the HTML page of runs",
+        "write an HTML page about runs",
         ("runs/mine", "runs/sincos runs/stop --out compared.html", "dinov2.pth --images FOLDER"),
     ),
-    Command("serve", "all runs of a folder in a browser", ("runs", "runs --port 9000"), unnamed="folder"),
+    Command("serve", "browse all runs of a folder", ("runs", "runs --port 9000"), unnamed="folder"),
     Command(
         "probe",
         "linear probe and k-NN",
@@ -113,7 +113,7 @@ _ALL = (
     ),
     Command(
         "evaluate location",
-        "what features tell of the place",
+        "how much features tell the place",
         ("runs/mine --data DATA", "runs/mine --data scenes:400,size=64"),
         groups=_FEATURES | _ENCODER | _MACHINE | _RESULTS,
         interrupted=_FEATURES_KEPT,

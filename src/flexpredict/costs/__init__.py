@@ -1,1 +1,1 @@
-"""What a step costs, reckoned from the sizes of its networks: floating-point operations, memory, time."""
+"""What a step costs, estimated from the sizes of its networks: floating-point operations, memory, time."""

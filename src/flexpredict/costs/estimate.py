@@ -86,7 +86,7 @@ class Estimate:
 
 
 def estimate(plan: Plan, ranks: int = 1) -> Estimate:
-    """Reckoned from the sizes of the networks and from masks like those of the run."""
+    """Computed from the sizes of the networks and from masks like those of the run."""
     with torch.device("meta"):  # sizes without weights
         model = plan.build_model()
     sampled = _sampled_passes(plan, model)

@@ -1,6 +1,6 @@
 """Memory of a step on one device: weights, what the optimizer keeps, and what forward keeps for backward.
 
-Reckoned as torch does it with fused attention. Bytes of tensors only: libraries and the allocator's slack come on top
+As torch uses it with fused attention. Bytes of tensors only: libraries and the allocator's slack come on top
 (on a GPU about a gigabyte).
 """
 
@@ -44,7 +44,7 @@ class StepMemory:
     ranks: int = 1  # devices that share the work
 
     def of(self, images: int) -> Memory:
-        """With so many images at a time."""
+        """With this many images at a time."""
         weights = _bytes((*self.model.parameters(), *self.model.buffers()))
         gradients = _bytes(parameter for parameter in self.model.parameters() if parameter.requires_grad)
         buckets = gradients if self.ranks > 1 else 0  # in which DDP adds up gradients
@@ -68,7 +68,7 @@ class StepMemory:
         return Memory(weights, optimizer, gradients + buckets, activations, peak)
 
     def largest_batch(self, available: float) -> int:
-        """The most images at a time that fit into so many bytes; 0 if not even one does."""
+        """The most images at a time that fit into this many bytes; 0 if not even one does."""
         return bisect.bisect_right(range(1, _MOST_IMAGES), available, key=lambda images: self.of(images).peak)
 
     def _optimizer(self) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class StepMemory:
         return everywhere + read * (block.dim * _FLOAT + numbers * width)
 
     def _working(self, one: Pass) -> int:
-        """For each image: what is there only while a block is computed."""
+        """For each image: what exists only while a block is computed."""
         block, tokens = one.blocks[0], one.tokens
         working = tokens * (2 * block.dim * _FLOAT + 2 * block.hidden * self._width)
         again = self._kept_by_block(block, tokens, tokens) if self._recomputed(one, tokens) else 0

@@ -1,6 +1,6 @@
 """The passes of a step: which network runs on how many tokens, and whether it is trained.
 
-Operations and memory are both reckoned from these. Operations are the matrix products only, 2 m n k each, and what
+Operations and memory are both computed from these. Operations are the matrix products only, 2 m n k each, and what
 the result depends on: no token that nobody reads, and nothing that is computed twice to save memory. Only sizes are
 looked at, so the model may be one without weights (on torch's meta device).
 """
@@ -137,7 +137,7 @@ def tokens_of(model: Method, masks: Masks, grid: Grid) -> Tokens:
 
 
 def sample_tokens(model: Method, masking: Masking, grid: Grid, batch: int, steps: int) -> list[Tokens]:
-    """Of the masks of so many steps. The contexts of a batch are cut to its smallest, so the batch matters."""
+    """Of the masks of this many steps. Contexts are cut to the smallest of a batch, so its size matters."""
     cells = mask_grid(model, grid)
     drawn = (sample_masks(masking, cells, stream_key(0, "costs", step), batch) for step in range(steps))
     return [tokens_of(model, masks, grid) for masks in drawn]

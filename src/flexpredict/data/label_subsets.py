@@ -43,6 +43,13 @@ def label_subset(labels: Tensor, fraction: float, seed: int) -> Tensor:
     return shuffled[torch.argsort(due, stable=True)[:size]].sort().values.to(labels.device)
 
 
+def all_but(chosen: Tensor, count: int) -> Tensor:
+    """The indices below `count` that are not chosen, ascending."""
+    rest = torch.ones(count, dtype=torch.bool)
+    rest[chosen] = False
+    return rest.nonzero()[:, 0]
+
+
 def strata(labels: Tensor | None, count: int) -> Tensor:
     """Classes numbered without gaps, of `count` images; those without a label are a class of their own."""
     if labels is None:

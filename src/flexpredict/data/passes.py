@@ -32,7 +32,7 @@ def one_pass(
 
     Args:
         at_once: images in a list, at most.
-        bytes_at_once: images of a stream are sent to the workers; a list ends when they take so many bytes.
+        bytes_at_once: images of a stream are sent to the workers; a list ends when they take this many bytes.
         section: number of images in a section. No list reaches from one section into the next.
         finished: numbers of sections that are left out.
         remedy: what to do after a worker has died, for the message.

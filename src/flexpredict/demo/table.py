@@ -85,7 +85,7 @@ class Comparison:
             f"{self.mean(SINCOS, _SHARE):.0f} % with sin-cos"
         )
         if self.seeds == 1:
-            return f"{learned}\n{located}.\nOne seed: differences of a few points may be chance (--seeds 3 tells)."
+            return f"{learned}\n{located}.\nOne seed: differences of a few points may be chance; more `seeds` tell."
         told = [title for measure, title in MEASURES.items() if self.difference(measure).sign]
         certain = f"StoP differs from sin-cos by more than chance in: {'; '.join(told) or 'nothing'}"
         caution = f"± is half the 95 % interval over {self.seeds} paired seeds, * marks what is more than chance."

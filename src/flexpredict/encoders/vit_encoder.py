@@ -20,12 +20,8 @@ class ViTEncoder(ImageEncoder):
 
     Args:
         encoder: with the weights in timm's layout.
-        name: as it was asked for.
-        what: what it is, in words.
         spec: how to build it, for exports.
         details: what was found in its files, a line each.
-        pooling: how to make one vector of an image; see `LoadedWeights.pooling` for the default.
-        mean, std: of the pixels it was trained with.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Refuses features and labels that no classifier can be fitted to or tested on."""
+"""Refuses features and labels that no classifier can be fitted to or tested with."""
 
 import torch
 from torch import Tensor

@@ -12,7 +12,7 @@ from torch import Tensor
 from flexpredict.data.scenes.scenes import SceneOptions, draw_scenes, nearest_bins, read_options
 from flexpredict.data.sources.folders import FolderSource
 from flexpredict.data.sources.image_source import ArraySource, ImageSource
-from flexpredict.data.sources.listing import NamesBuilder
+from flexpredict.data.sources.listing import Names
 from flexpredict.errors import UserError
 
 ClevrTask = Literal["count", "dist"]
@@ -48,14 +48,11 @@ def clevr_source(data: str, split: Literal["train", "test"], task: ClevrTask) ->
             f"{path} names {len(missing)} images that are not in {images}, for example {missing[0]}. Unpack all of "
             "CLEVR_v1.0."
         )
-    names, labels = NamesBuilder(), []
-    for file in sorted(label_of):
-        names.append(file.encode())
-        labels.append(label_of[file])
-    if not labels:
+    if not label_of:
         raise UserError(f"{path} has no scenes.")
-    source = FolderSource(name=str(images), names=names.build())
-    source.classes, source.labels = _numbered(labels, task)
+    files = sorted(label_of)
+    source = FolderSource(name=str(images), names=Names.of(map(str.encode, files)))
+    source.classes, source.labels = _numbered([label_of[file] for file in files], task)
     return source
 
 

@@ -1,6 +1,5 @@
 """Training and test images: which to use, that both have the same classes, and that no image is in both."""
 
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,14 +15,14 @@ from torch import Tensor
 
 from flexpredict.cores import cores
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.label_subsets import label_subset
+from flexpredict.data.label_subsets import all_but, label_subset
 from flexpredict.data.sources.derived import SubsetSource
-from flexpredict.data.sources.image_source import ImageSource, evenly_spaced
+from flexpredict.data.sources.image_source import ImageSource, content_digest, evenly_spaced
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError, did_you_mean, some_of
 from flexpredict.progress import Counting
 from flexpredict.showing import say
-from flexpredict.training.engine import gather, on_first_rank
+from flexpredict.training.engine import on_first_rank
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 
@@ -97,9 +96,7 @@ def hold_out(images: LabeledImages, share: float, seed: int) -> tuple[LabeledIma
     if not share:
         return images, None
     held_out = label_subset(images.labels, share, seed)
-    rest = torch.ones(len(images), dtype=torch.bool)
-    rest[held_out] = False
-    remaining = images.subset(rest.nonzero()[:, 0])
+    remaining = images.subset(all_but(held_out, len(images)))
     _check_classes(remaining, f"once {len(held_out)} of {len(images)} are held out (held_out=0 trains on all)")
     return remaining, images.subset(held_out)
 
@@ -209,10 +206,8 @@ _MOST = 20_000  # images of each set that are compared; of a larger set, evenly 
 
 
 def warn_of_overlap(train: ImageSource, test: ImageSource, fabric: Fabric, console: Console) -> str:
-    """A sentence for the protocol, which is said on the console at once; empty if no image is in both."""
-    found: list[str] = []
-    on_first_rank(fabric, lambda: found.append(overlap(train, test, console)))
-    sentence = gather(fabric, found)[0][0]
+    """Warn on the console if images are in both sets. Returns the sentence for the protocol, or an empty one."""
+    sentence = on_first_rank(fabric, lambda: overlap(train, test, console))
     if sentence:
         say(console, f"WARNING: {sentence}")
     return sentence
@@ -247,9 +242,8 @@ def _contents(source: ImageSource, console: Console) -> list[bytes]:
 
 
 def _content(source: ImageSource, index: int) -> bytes | None:
+    found = source.record(index)
     try:
-        stored = source.encoded(index)
-        stored = Path(stored).read_bytes() if isinstance(stored, str) else stored
-    except (OSError, UnreadableImage):
+        return None if isinstance(found, UnreadableImage) else content_digest(found.content())
+    except UnreadableImage:
         return None
-    return hashlib.blake2b(stored if isinstance(stored, bytes) else stored.tobytes(), digest_size=16).digest()

@@ -27,7 +27,7 @@ def online_probe(
     """A function from an encoder to its k-NN and linear accuracy on images of the labeled `source`.
 
     Up to 2,500 images, the same every time; a fifth of them are classified by the rest. The penalty of the linear
-    probe is fixed: choosing it anew would take longer than everything else.
+    probe is fixed: choosing it each time would take longer than everything else.
     """
     assert source.labels is not None
     every_label = source.labels
@@ -50,7 +50,7 @@ def online_probe(
         held_out = max(1, round(_HELD_OUT * len(labels)))
         split = features[held_out:], labels[held_out:], features[:held_out], labels[:held_out]
         found = {"knn_accuracy": knn_accuracy(*split, k=min(_NEIGHBORS, len(labels) - held_out))}
-        if len(labels[held_out:].unique()) > 1:  # a line has two sides
+        if len(labels[held_out:].unique()) > 1:  # nothing to tell apart otherwise
             found["linear_accuracy"] = linear_probe(*split, l2=L2_WITHOUT_VALIDATION).accuracy
         return found
 

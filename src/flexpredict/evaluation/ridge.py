@@ -18,7 +18,7 @@ from torch import Tensor
 
 from flexpredict.model.location_share import in_double
 
-HELD_OUT = 5  # one training image in so many chooses the penalty
+HELD_OUT = 5  # every fifth training image is held out to choose the penalty
 PENALTIES = tuple(10.0**-exponent for exponent in range(9))  # the strongest first
 _CONSTANT = 1e-9  # a deviation below this share of the mean is rounding
 

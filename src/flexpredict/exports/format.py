@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,21 +30,21 @@ class Outputs(NamedTuple):
 Reader = Callable[[Tensor], Outputs]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Format:
     """One way to hand an encoder over."""
 
     library: str  # that reads it, by the name that the Hugging Face hub knows
-    suffixes: tuple[str, ...]  # that its file may have; none for a folder
-    files: tuple[str, ...]  # of a folder, besides the model card
-    check: Callable[[ViTEncoder], None]  # refuses an encoder that the format cannot hold
+    suffixes: tuple[str, ...] = ()  # that its file may have; none for a folder
+    files: tuple[str, ...] = ()  # of a folder, besides the model card
+    check: Callable[[ViTEncoder], None] = lambda encoder: None  # refuses an encoder that the format cannot hold
     # Fills the path; the run is for formats that hold more than the encoder. Returns notes for the user, a sentence
     # each.
     write: Callable[[ViTEncoder, Path, RunFolder | None], tuple[str, ...]]
     read: Callable[[ViTEncoder, Path], Reader]  # opens what was written, by the library itself
     load: Callable[[ViTEncoder, str], str]  # a line of code that opens it
-    # Code that loads it, and makes `patch_features` and `pooled` of photo.jpg.
-    usage: Callable[[ViTEncoder, str], str]
+    usage: str  # template of code that loads it, and makes `patch_features` and `pooled` of photo.jpg
+    usage_facts: Callable[[ViTEncoder], dict[str, Any]] = lambda encoder: {}  # what only this template needs
 
     @property
     def is_folder(self) -> bool:
@@ -86,36 +86,6 @@ def has_final_norm(encoder: ViTEncoder) -> bool:
 def quoted(text: str) -> str:
     """As a string in code."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def code_with_pixels(encoder: ViTEncoder, imports: str, model: str, features: str) -> str:
-    """For libraries that bring no preprocessing.
-
-    Args:
-        imports: besides numpy and PIL.
-        model: code that opens it.
-        features: code that makes both outputs of `pixel_values`, a numpy array 1 3 H W.
-    """
-    height, width = encoder.image_size
-    return f"""\
-import numpy as np
-{imports}
-from PIL import Image, ImageOps
-
-{model}
-image = ImageOps.fit(Image.open("photo.jpg").convert("RGB"), ({width}, {height}), Image.Resampling.BICUBIC)
-mean, std = np.array({list(encoder.mean)}, np.float32), np.array({list(encoder.std)}, np.float32)
-pixel_values = ((np.asarray(image, np.float32) / 255 - mean) / std).transpose(2, 0, 1)[None]
-{features}
-"""
-
-
-def pooling_code(encoder: ViTEncoder, tokens: str) -> str:
-    """Code that makes both outputs of the last layer's tokens."""
-    prefix = encoder.encoder.vit.num_prefix_tokens
-    patches = f"{tokens}[:, {prefix}:]" if prefix else tokens
-    pooled = "patch_features.mean(dim=1)" if encoder.pooling == "mean" else f"{tokens}[:, 0]"
-    return f"patch_features = {patches}  # 1 N {encoder.dim}\npooled = {pooled}  # 1 {encoder.dim}\n"
 
 
 def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[str] = ()) -> None:

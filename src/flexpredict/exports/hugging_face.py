@@ -16,7 +16,6 @@ from flexpredict.exports.format import (
     has_final_norm,
     is_relative,
     outputs_of_tokens,
-    pooling_code,
     quoted,
     refuse_other_weights,
     refuse_rectangles,
@@ -163,18 +162,13 @@ def _load(encoder: ViTEncoder, name: str) -> str:
     return f"model = {kind}.from_pretrained({quoted(name)}{options}).eval()"
 
 
-def _usage(encoder: ViTEncoder, name: str) -> str:
-    return f"""\
-import torch
-from PIL import Image
-from transformers import AutoImageProcessor, {architecture(encoder)}
-
-processor = AutoImageProcessor.from_pretrained({quoted(name)})
-{_load(encoder, name)}
-inputs = processor(Image.open("photo.jpg").convert("RGB"), return_tensors="pt")
-with torch.inference_mode():
-    tokens = model(**inputs).last_hidden_state
-{pooling_code(encoder, "tokens")}"""
-
-
-FORMAT = Format("transformers", (), _FILES, _check, _write, _read, _load, _usage)
+FORMAT = Format(
+    library="transformers",
+    files=_FILES,
+    check=_check,
+    write=_write,
+    read=_read,
+    load=_load,
+    usage="use_hf.py.j2",
+    usage_facts=lambda encoder: {"model_class": architecture(encoder)},
+)

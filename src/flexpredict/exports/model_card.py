@@ -1,32 +1,23 @@
 """The README.md of an exported encoder: what it is, how to use it, where it came from, what was measured."""
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 
 from flexpredict import __version__
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.results import unusual_settings
-from flexpredict.exports.format import Format
+from flexpredict.exports.format import Format, quoted
 from flexpredict.exports.verification import Difference
 from flexpredict.model.encoder import heads_of, norm_eps_of
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.run_record import Run, read_run
-
-_CITATION = """\
-@inproceedings{bar2024stochastic,
-  title     = {Stochastic positional embeddings improve masked image modeling},
-  author    = {Bar, Amir and Bordes, Florian and Shocher, Assaf and Assran, Mahmoud and Vincent, Pascal and
-               Ballas, Nicolas and Darrell, Trevor and Globerson, Amir and LeCun, Yann},
-  booktitle = {International Conference on Machine Learning},
-  year      = {2024},
-  url       = {https://arxiv.org/abs/2308.00566}
-}"""
 
 
 @dataclass(frozen=True)
@@ -51,28 +42,57 @@ def model_card(
 ) -> str:
     """The card as Markdown with YAML front matter. It says what is known and no more.
 
-    Args:
-        name: of the exported file or folder.
-        fingerprint: of what was exported.
-        difference: between original and exported features.
-        notes: about the export, a sentence each.
-        run: that trained it.
-        measured: results of this encoder.
-        license: of the weights.
+    name: of the exported file or folder; notes: about the export, a sentence each.
     """
     record = None if run is None else read_run(run.path)
-    sections = {
-        "What it is": _table(("", ""), _facts(encoder).items()),
-        "How to use it": _usage(encoder, kind, name, notes),
-        "Data and recipe": _recipe(record, run),
-        "Results": _results(measured or Measured()),
-        "License": license or "Not stated.",
-        "Where it came from": _source(encoder, fingerprint, difference),
-    }
-    if not encoder.name.startswith(("timm:", "hf:")):
-        sections["Citation"] = "flexpredict implements the method of\n\n" + _code("bibtex", _CITATION)
-    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
-    return f"{_front_matter(kind, record, license)}\n# {name}\n\n{_summary(encoder)}\n\n{body}\n"
+    vit, (height, width) = encoder.encoder.vit, encoder.image_size
+    return (
+        _templates()
+        .get_template("model_card.md.j2")
+        .render(
+            version=__version__,
+            name=name,
+            quoted_name=quoted(name),
+            front_matter=_front_matter(kind, record, license),
+            encoder=encoder,
+            vit=vit,
+            height=height,
+            width=width,
+            size=f"{height}x{width}",
+            grid="{}x{}".format(*encoder.encoder.grid),
+            heads=heads_of(vit),
+            parameters=sum(tensor.numel() for tensor in vit.state_dict().values()),
+            eps=f"{norm_eps_of(vit):g}",
+            load=kind.load(encoder, name),
+            usage=kind.usage,
+            pooling="patch_features.mean(dim=1)" if encoder.pooling == "mean" else "tokens[:, 0]",
+            notes=notes,
+            recipe={} if record is None or run is None else _recipe(record, run),
+            settings="" if record is None else yaml.safe_dump(record.config, sort_keys=False, allow_unicode=True),
+            results=[row for result in (measured or Measured()).results for row in _rows(result)],
+            license=license,
+            difference=difference,
+            fingerprint=fingerprint,
+            **kind.usage_facts(encoder),
+        )
+    )
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("flexpredict.exports"),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters |= {"cell": _cell, "repr": repr, "thousands": "{:,}".format}
+    return templates
+
+
+def _cell(value: Any) -> str:
+    """In a table of Markdown."""
+    return " ".join(str(value).replace("|", "\\|").split())
 
 
 def _front_matter(kind: Format, record: Run | None, license: str | None) -> str:
@@ -84,66 +104,18 @@ def _front_matter(kind: Format, record: Run | None, license: str | None) -> str:
     facts: dict[str, Any] = {"library_name": kind.library, "pipeline_tag": "image-feature-extraction", "tags": tags}
     if license:
         facts["license"] = license.lower()
-    return f"---\n{yaml.safe_dump(facts, sort_keys=False)}---\n"
+    return yaml.safe_dump(facts, sort_keys=False)
 
 
-def _summary(encoder: ViTEncoder) -> str:
-    height, width = encoder.image_size
-    return (
-        f"A vision transformer that makes features of images: {encoder.dim} numbers for each of the "
-        f"{encoder.encoder.grid[0]}x{encoder.encoder.grid[1]} patches of a {height}x{width} image, and one vector "
-        "for the whole."
-    )
-
-
-def _facts(encoder: ViTEncoder) -> dict[str, str]:
-    vit, spec = encoder.encoder.vit, encoder.spec
-    parameters = sum(tensor.numel() for tensor in vit.state_dict().values())
-    prefix = [] if vit.cls_token is None else ["a class token"]
-    prefix += [] if vit.reg_token is None else [f"{vit.reg_token.shape[1]} registers"]
-    height, width = encoder.image_size
-    built = {} if spec is None else {"built as": f"timm's {spec.model}, {spec.options or 'as it is'}"}
+def _recipe(record: Run, run: RunFolder) -> dict[str, str]:
+    """What is known about the training besides its settings."""
+    environment = record.environment
     return {
-        "encoder": encoder.what,
-        **built,
-        "size": f"{encoder.depth} blocks, {encoder.dim} features, {heads_of(encoder.encoder.vit)} heads",
-        "parameters": f"{parameters:,} (positions included)",
-        "images": f"{height}x{width} pixels, mean {list(encoder.mean)}, standard deviation {list(encoder.std)}",
-        "patches": f"{encoder.patch_size[0]}x{encoder.patch_size[1]} pixels, {encoder.encoder.grid[0]}x"
-        f"{encoder.encoder.grid[1]} of them",
-        "positions": _positions(encoder),
-        "other tokens": " and ".join(prefix) or "none",
-        "ε of layer norms": f"{norm_eps_of(vit):g}",
-        "one vector an image": {"mean": "mean of the patches", "class": "the class token"}[encoder.pooling],
-    }
-
-
-def _positions(encoder: ViTEncoder) -> str:
-    words = {"sincos": "sines and cosines, fixed", "learned": "learned", "relative": "relative, learned"}
-    # A BEiT may have learned ones besides.
-    both = encoder.encoder.positions == "relative" and encoder.encoder.vit.pos_embed is not None
-    return words[encoder.encoder.positions] + (", and learned ones of the patches" if both else "")
-
-
-def _usage(encoder: ViTEncoder, kind: Format, name: str, notes: tuple[str, ...]) -> str:
-    return "\n\n".join([_code("python", kind.usage(encoder, name)), *notes])
-
-
-def _recipe(record: Run | None, run: RunFolder | None) -> str:
-    if record is None or run is None:
-        return "Not known: the encoder was exported without the run that trained it."
-    environment, config = record.environment, record.config
-    facts = {
-        "data": _words(config.get("data")),
+        "data": _words(record.config.get("data")),
         "images": _images(run),
-        "device": _words(environment.get("device")),
-        "precision": _words(environment.get("precision")),
-        "date": _words(environment.get("date")),
+        **{name: _words(environment.get(name)) for name in ("device", "precision", "date")},
         "versions": ", ".join(f"{name} {version}" for name, version in environment.get("versions", {}).items()),
     }
-    known = _table(("", ""), [(name, value) for name, value in facts.items() if value])
-    settings = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    return f"{known}\n\nAll settings:\n\n{_code('yaml', settings)}"
 
 
 def _images(run: RunFolder) -> str:
@@ -153,15 +125,6 @@ def _images(run: RunFolder) -> str:
         return ""
     count = content.get("images") if isinstance(content, dict) else None
     return f"{count:,}" if isinstance(count, int) else ""
-
-
-def _source(encoder: ViTEncoder, fingerprint: str, difference: Difference) -> str:
-    lines = [
-        f"Exported by flexpredict {__version__} from `{encoder.name}`. On the same images, the largest difference "
-        f"between the features of the original and of this export was {difference}.",
-        f"Fingerprint of what it was made from: `{fingerprint}`.",
-    ]
-    return "\n\n".join([*lines, *encoder.details])
 
 
 def _words(value: Any) -> str:
@@ -199,20 +162,11 @@ def collect_results(name: str, fingerprint: str, place: Path | None) -> Measured
     return Measured(tuple(found), others)
 
 
-def _results(measured: Measured) -> str:
-    """The results as a Markdown table."""
-    if not measured.results:
-        return "No results were given."
-    rows = [
-        (result["task"], str(result.get("data", "")), _settings(result), name, f"{value:.2f}")
-        for result in measured.results
-        for name, value in result["numbers"].items()
-    ]
-    return _table(("task", "data", "settings", "measure", "value"), rows)
-
-
-def _settings(result: dict[str, Any]) -> str:
-    return ", ".join(unusual_settings(result["protocol"])) or "as usual"
+def _rows(result: dict[str, Any]) -> list[list[str]]:
+    """A line for each number."""
+    settings = ", ".join(unusual_settings(result["protocol"])) or "as usual"
+    before = [result["task"], result.get("data", ""), settings]
+    return [[*before, name, f"{value:.2f}"] for name, value in result["numbers"].items()]
 
 
 def _read(file: Path) -> dict[str, Any] | None:
@@ -225,18 +179,3 @@ def _read(file: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict) or not all(isinstance(content.get(key), kind) for key, kind in kinds.items()):
         return None
     return content if all(isinstance(value, int | float) for value in content["numbers"].values()) else None
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns named "value" are aligned to the right."""
-    rules = ["---:" if name == "value" else "---" for name in header]
-    return "\n".join([_row(header), f"|{'|'.join(rules)}|", *map(_row, rows)])
-
-
-def _code(language: str, text: str) -> str:
-    return f"```{language}\n{text.rstrip()}\n```"
-
-
-def _row(cells: Sequence[str]) -> str:
-    escaped = [" ".join(cell.replace("|", "\\|").split()) for cell in cells]
-    return f"| {' | '.join(escaped)} |"

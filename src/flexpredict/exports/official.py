@@ -12,7 +12,6 @@ from flexpredict.exports.format import (
     Format,
     Outputs,
     Reader,
-    code_with_pixels,
     normalized,
     outputs_of_tokens,
     quoted,
@@ -159,19 +158,13 @@ def _load(encoder: ViTEncoder, name: str) -> str:
     return f"weights = torch.load({quoted(name)}, weights_only=True)[{quoted(_part(encoder))}]"
 
 
-def _usage(encoder: ViTEncoder, name: str) -> str:
-    arguments = "".join(f"    {key}={value!r},\n" for key, value in _arguments(encoder).items())
-    model = f"""\
-{_load(encoder, name)}
-model = VisionTransformer(
-{arguments}).eval()
-model.load_state_dict({{name.removeprefix("module."): tensor for name, tensor in weights.items()}})"""
-    features = f"""\
-with torch.inference_mode():
-    patch_features = model.forward_features(torch.from_numpy(pixel_values))  # 1 N {encoder.dim}
-pooled = patch_features.mean(dim=1)  # 1 {encoder.dim}"""
-    imports = "import torch\nfrom timm.models.vision_transformer import VisionTransformer"
-    return code_with_pixels(encoder, imports, model, features)
-
-
-FORMAT = Format("pytorch", (".pth.tar", ".pth"), (), _check, _write, _read, _load, _usage)
+FORMAT = Format(
+    library="pytorch",
+    suffixes=(".pth.tar", ".pth"),
+    check=_check,
+    write=_write,
+    read=_read,
+    load=_load,
+    usage="use_official.py.j2",
+    usage_facts=lambda encoder: {"arguments": _arguments(encoder)},
+)

@@ -19,7 +19,6 @@ from flexpredict.exports.format import (
     Format,
     Outputs,
     Reader,
-    code_with_pixels,
     normalized,
     outputs_of_tokens,
     quoted,
@@ -57,11 +56,6 @@ def pixel_values(images: Tensor, metadata: dict[str, str]) -> Tensor:
     return normalized(images, json.loads(metadata["mean"]), json.loads(metadata["std"]))
 
 
-def shapes_comment(encoder: ViTEncoder) -> str:
-    """For code in the model card."""
-    return f"# 1 N {encoder.dim} and 1 {encoder.dim}"
-
-
 class _Features(nn.Module):
     def __init__(self, encoder: ViTEncoder) -> None:
         super().__init__()
@@ -89,13 +83,6 @@ def _read_program(encoder: ViTEncoder, path: Path) -> Reader:
 
 def _load_program(encoder: ViTEncoder, name: str) -> str:
     return f"model = torch.export.load({quoted(name)}).module()"
-
-
-def _usage_program(encoder: ViTEncoder, name: str) -> str:
-    features = f"""\
-with torch.inference_mode():
-    patch_features, pooled = model(torch.from_numpy(pixel_values))  {shapes_comment(encoder)}"""
-    return code_with_pixels(encoder, "import torch", _load_program(encoder, name), features)
 
 
 def _check_onnx(encoder: ViTEncoder) -> None:
@@ -170,14 +157,20 @@ def _load_onnx(encoder: ViTEncoder, name: str) -> str:
     return f"session = onnxruntime.InferenceSession({quoted(name)})"
 
 
-def _usage_onnx(encoder: ViTEncoder, name: str) -> str:
-    features = 'patch_features, pooled = session.run(None, {"pixel_values": pixel_values})'
-    return code_with_pixels(
-        encoder, "import onnxruntime", _load_onnx(encoder, name), f"{features}  {shapes_comment(encoder)}"
-    )
-
-
 TORCH_EXPORT = Format(
-    "pytorch", (".pt2",), (), lambda encoder: None, _write_program, _read_program, _load_program, _usage_program
+    library="pytorch",
+    suffixes=(".pt2",),
+    write=_write_program,
+    read=_read_program,
+    load=_load_program,
+    usage="use_torch_export.py.j2",
 )
-ONNX = Format("onnx", (".onnx",), (), _check_onnx, _write_onnx, _read_onnx, _load_onnx, _usage_onnx)
+ONNX = Format(
+    library="onnx",
+    suffixes=(".onnx",),
+    check=_check_onnx,
+    write=_write_onnx,
+    read=_read_onnx,
+    load=_load_onnx,
+    usage="use_onnx.py.j2",
+)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from flexpredict.exports.format import (
     is_relative,
     normalized,
     outputs_of_tokens,
-    pooling_code,
     quoted,
     refuse_rectangles,
     weights_of,
@@ -135,20 +133,13 @@ def _load(encoder: ViTEncoder, name: str) -> str:
     return f"model = timm.create_model({quoted(f'local-dir:{name}')}, pretrained=True).eval()"
 
 
-def _usage(encoder: ViTEncoder, name: str) -> str:
-    code = pooling_code(encoder, "model.forward_features(pixel_values)")
-    if _pools(encoder):
-        code = f"{code.splitlines()[0]}\npooled = model(pixel_values)  # 1 {encoder.dim}\n"
-    return f"""\
-import timm
-import torch
-from PIL import Image
-
-{_load(encoder, name)}  # hf-hub:OWNER/NAME once it is on the hub
-transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
-pixel_values = transform(Image.open("photo.jpg").convert("RGB"))[None]
-with torch.inference_mode():
-{indent(code, "    ")}"""
-
-
-FORMAT = Format("timm", (), ("config.json", "model.safetensors"), _check, _write, _read, _load, _usage)
+FORMAT = Format(
+    library="timm",
+    files=("config.json", "model.safetensors"),
+    check=_check,
+    write=_write,
+    read=_read,
+    load=_load,
+    usage="use_timm.py.j2",
+    usage_facts=lambda encoder: {"pools": _pools(encoder)},
+)

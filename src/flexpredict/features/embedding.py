@@ -27,7 +27,7 @@ from flexpredict.features.parts import PartsFolder, images_in_part
 from flexpredict.features.workspace import Workspace
 from flexpredict.progress import Counting
 from flexpredict.showing import numbers_table
-from flexpredict.training.engine import gather, on_first_rank
+from flexpredict.training.engine import on_first_rank
 
 # To be changed whenever the same settings would give other parts.
 _VERSION = 2
@@ -95,9 +95,7 @@ def write_embedding(space: Workspace, images: ImageSource | ImageStream, asked: 
     facts = {"made_by": f"flexpredict {__version__}", "encoder": encoder.what, **described, "grid": shape.grid}
     problems = [] if is_stream(images) else images.problems
     joined = JoinedParts(stored, shape, images.classes, problems, facts)
-    results: list[EmbedResult] = []
-    on_first_rank(fabric, lambda: results.append(_join(joined, files, parts, images.name, console)))
-    return gather(fabric, results)[0][0]
+    return on_first_rank(fabric, lambda: _join(joined, files, parts, images.name, console))
 
 
 def require_free(asked: EmbedSettings, fabric: Fabric) -> tuple[EmbeddingFiles, PartsFolder]:

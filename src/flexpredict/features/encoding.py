@@ -1,18 +1,15 @@
 """Features of images by a frozen encoder: one vector for each image and, if asked for, one for each patch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.loader import evaluation_batches
-from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.settings.extraction import Extraction
+from flexpredict.settings.extraction import Extraction, PatchExtraction
 from flexpredict.sizes import Grid
 
 PatchType = Literal["float16", "float32"]
@@ -60,7 +57,7 @@ def encode(
     return pooled.float(), concatenated(layers, encoder.what)
 
 
-def encode_patches(encoder: ImageEncoder, images: Tensor, how: Extraction) -> Tensor:
+def encode_patches(encoder: ImageEncoder, images: Tensor, how: PatchExtraction) -> Tensor:
     """images: B 3 H W uint8, on the encoder's device -> B P D float32; layers concatenated."""
     with _autocast(how, images):
         layers = encoder.layers(images, how.layers)
@@ -78,7 +75,7 @@ def concatenated(layers: list[Tensor], what: str) -> Tensor:
 
 
 def patch_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int | None = None) -> Grid:
-    """Rows and columns of so many patches in an image of this size; by default found with a blank image.
+    """Rows and columns of this many patches in an image of this size; by default found with a blank image.
 
     Refuses an encoder that cannot take such images or whose patches have no places.
     """
@@ -115,28 +112,5 @@ def require_finite(vectors: Tensor, encoder: ImageEncoder, describe: Callable[[i
         )
 
 
-def _autocast(how: Extraction, images: Tensor) -> torch.autocast:
+def _autocast(how: PatchExtraction, images: Tensor) -> torch.autocast:
     return torch.autocast(images.device.type, torch.bfloat16, enabled=how.precision == "bf16-mixed")
-
-
-@dataclass(frozen=True, eq=False)
-class PatchBatch:
-    """Some images that could be read, and those that could not."""
-
-    features: Tensor  # b P D float32, on the device of the encoder
-    indices: Tensor  # b int64, of the images in their source
-    skipped: list[UnreadableImage]
-
-
-@torch.no_grad()
-def patch_batches(
-    encoder: ImageEncoder, source: ImageSource, how: Extraction, device: torch.device | str = "cpu"
-) -> Iterator[PatchBatch]:
-    """Patch features of all images of a source, in its order."""
-    encoder.eval().to(device)
-    for batch in evaluation_batches(source, how.size_for(encoder), how.batch_size, workers=how.workers):
-        features = torch.empty(0, 0, 0)
-        if len(batch.images):
-            features = encode_patches(encoder, batch.images.to(device), how)
-            require_finite(features.flatten(1), encoder, source.describe, batch.indices)
-        yield PatchBatch(features, batch.indices, batch.skipped)

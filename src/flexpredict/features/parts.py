@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from flexpredict.data.decoding import UnreadableImage
-from flexpredict.data.sources.listing import Names, NamesBuilder
+from flexpredict.data.sources.listing import Names
 from flexpredict.errors import UserError, in_a_line
 from flexpredict.files import remove_half_written, write_atomically, write_json_atomically
 from flexpredict.same_settings import changed_settings, read_settings, require_own_folder, require_same_settings
@@ -123,12 +123,9 @@ class PartsFolder:
         return StoredPart(self.path / f"part-{number:09d}.safetensors")
 
     def save(self, number: int, part: Part) -> None:
-        names = NamesBuilder()
-        for name in part.names:
-            names.append(os.fsencode(name))
-        built = names.build()
+        names = Names.of(map(os.fsencode, part.names))
         tensors = {"features": part.features, "indices": part.indices, "labels": part.labels}
-        tensors |= {"names": built.blob, "name_ends": built.ends}
+        tensors |= {"names": names.blob, "name_ends": names.ends}
         tensors |= {} if part.patches is None else {"patches": part.patches}
         labeled = bool((part.labels >= 0).any())
         facts = {"rows": len(part.names), "labeled": labeled, "skipped": len(part.skipped)}

@@ -25,7 +25,7 @@ from flexpredict.settings.extraction import Extraction
 from flexpredict.training.engine import on_first_rank
 
 _COMPARED_AT_ONCE = 1 << 16
-# The data may hold links to a query, which are left out: so many more neighbors are found than were asked for.
+# More neighbors than asked for are looked up, because the data may hold links to a query, which are left out.
 _SPARE = 8
 
 

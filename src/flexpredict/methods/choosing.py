@@ -28,7 +28,7 @@ _MASKING: dict[MethodName, Kind] = {"ijepa": "multiblock", "mae": "random", "dat
 
 def settle_method(recipe: Recipe, facts: ModelFacts) -> Recipe:
     """The recipe with the defaults of its method filled in; raises where they do not go together."""
-    recipe.positions.level(facts.dim)
+    recipe.positions.check()
     positions: EncoderPositions = "learned" if recipe.positions.kind == "learned" else "sincos"
     if facts.relative:
         positions = "relative"

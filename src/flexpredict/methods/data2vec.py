@@ -9,6 +9,7 @@ here the patch embedding: c_i = ψ_i + A x_i + b for the pixels x_i of a patch, 
 n_j in pixel space. It is the same A for context and noise, so switching the noise off would blind the encoder.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
@@ -119,15 +120,25 @@ class MaskedPatches(nn.Module):
 
 def _root_mean_square(weight: Tensor) -> float:
     if weight.is_meta:
-        return WEIGHT_STD  # a model of which only the sizes are wanted
+        return _new_weight_std(weight[0].numel())  # a model of which only the sizes are wanted
     return float(weight.detach().float().square().mean().sqrt())
+
+
+def _new_weight_std(patch_values: int) -> float:
+    """Of the entries of a new patch embedding: uniform up to 1 / √patch_values, as PyTorch makes them."""
+    return 1 / math.sqrt(3 * patch_values)
 
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
     """The recipe with data2vec's defaults; raises where it asks for what data2vec cannot do."""
     _refuse_what_it_cannot_do(recipe, facts)
     layers = recipe.targets.layers or max(1, facts.depth // 2)
-    return replace(recipe, targets=replace(recipe.targets, layers=layers))
+    values = 3 * (recipe.patch_size or facts.patch_size) ** 2
+    return replace(
+        recipe,
+        targets=replace(recipe.targets, layers=layers),
+        positions=recipe.positions.settled(values, _new_weight_std(values)),  # A is the patch embedding
+    )
 
 
 def build(recipe: Recipe, encoder: Encoder) -> Data2Vec:

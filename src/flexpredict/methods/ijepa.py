@@ -108,8 +108,12 @@ class IJEPA(AveragingMethod):
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
     """The recipe with I-JEPA's defaults: features of the last layer, a predictor of half the encoder's size."""
-    targets = replace(recipe.targets, layers=recipe.targets.layers or 1)
-    return replace(recipe, targets=targets, predictor=predictor_size(recipe.predictor, facts))
+    return replace(
+        recipe,
+        targets=replace(recipe.targets, layers=recipe.targets.layers or 1),
+        predictor=predictor_size(recipe.predictor, facts),
+        positions=recipe.positions.settled(facts.dim),
+    )
 
 
 def build(recipe: Recipe, encoder: Encoder) -> IJEPA:

@@ -73,7 +73,11 @@ def patch_values(encoder: Encoder) -> int:
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
     """The recipe with MAE's defaults: a decoder of half the encoder's size."""
-    return replace(recipe, predictor=predictor_size(recipe.predictor, facts))
+    return replace(
+        recipe,
+        predictor=predictor_size(recipe.predictor, facts),
+        positions=recipe.positions.settled(facts.dim),
+    )
 
 
 def build(recipe: Recipe, encoder: Encoder) -> MAE:

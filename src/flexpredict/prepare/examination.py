@@ -3,7 +3,6 @@
 After that, sources and streams are alike.
 """
 
-import hashlib
 import json
 import tempfile
 from collections import Counter
@@ -20,7 +19,7 @@ from rich.console import Console
 from flexpredict.data.decoding import UnreadableImage, image_facts, upright
 from flexpredict.data.passes import one_pass
 from flexpredict.data.sources.derived import SubsetSource
-from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource, evenly_spaced
+from flexpredict.data.sources.image_source import ImageSource, Record, RecordSource, content_digest, evenly_spaced
 from flexpredict.data.sources.streams import ImageStream, all_entries, is_stream
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
@@ -165,16 +164,8 @@ def _examine_image(index: int, record: Record) -> ImageReport:
         "grayscale": int(np.ptp(small, axis=-1).max() <= _GRAYSCALE),
     }
     label = -1 if record.label is None else record.label
-    return ImageReport(_digest(content), facts.height, facts.width, label, facts.format, facts.mode, counts)
-
-
-def _digest(content: bytes | NDArray[np.uint8]) -> tuple[int, ...]:
-    digest = hashlib.blake2b(digest_size=16)
-    if isinstance(content, np.ndarray):
-        digest.update(str(content.shape).encode())
-        content = content.tobytes()
-    digest.update(content)
-    return tuple(np.frombuffer(digest.digest(), np.uint64).tolist())
+    digest = tuple(np.frombuffer(content_digest(content), np.uint64).tolist())
+    return ImageReport(digest, facts.height, facts.width, label, facts.format, facts.mode, counts)
 
 
 class PassingStream(ImageStream):

@@ -30,7 +30,7 @@ class InspectSettings(Checked):
         augmentation: what happens to the crops, as in pretrain.
         masking: which patches are context and which are targets, as in pretrain.
         seed: seed of the crops and masks on the contact sheet.
-        workers: processes that decode images; 0 for none but this (default: one for each core).
+        workers: processes that decode images; 0 decodes in this process (default: one for each core).
     """
 
     data: StreamLike = field(kw_only=False)

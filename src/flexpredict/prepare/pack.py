@@ -24,7 +24,7 @@ class PackSettings(Checked):
         quality: quality of the JPEGs, 1 to 100.
         images_per_shard: images in each tar file.
         max_skipped: largest share of unreadable images; finished shards are kept if there are more.
-        workers: processes that convert images; 0 for none but this (default: one for each core).
+        workers: processes that convert images; 0 converts in this process (default: one for each core).
         verify: pack nothing, but compare the shards in the folder with their checksums.
     """
 

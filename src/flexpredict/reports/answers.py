@@ -107,7 +107,7 @@ def _learning(run: Run) -> Iterator[Answer]:
             "open",
             "Not known",
             f"The loss went from {format_number(first)} to {format_number(last)}, which alone does not tell. Train "
-            "with --probe_data and any labeled images to know.",
+            "with `probe_data`, any labeled images, to know.",
         )
 
 

@@ -47,7 +47,7 @@ SECTIONS = (
         "learning",
         "Is it learning?",
         "The loss should fall fast, then slowly, but it is a poor judge: what is predicted changes while it is "
-        "learned. Accuracy on labeled images, with --probe_data, is the better one and should rise to the end.",
+        "learned. Accuracy on labeled images, with `probe_data`, is the better one and should rise to the end.",
         "accuracy that stays flat or falls, or a loss that jumps and does not come back.",
         (
             Metric("loss", "Loss", "Distance between prediction and target."),

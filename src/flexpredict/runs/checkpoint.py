@@ -5,7 +5,6 @@ found (`sha256sum -c` reads it, too); `checkpoints/last` is a link to the newest
 all, and older ones go only after the new one is in place.
 """
 
-import hashlib
 import json
 import shutil
 from collections import defaultdict
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from flexpredict.errors import UserError, in_a_line
-from flexpredict.files import point_to, write_folder_atomically, write_text_atomically
+from flexpredict.files import point_to, sha256_of, write_folder_atomically, write_text_atomically
 
 _SUMS = "SHA256SUMS"
 
@@ -36,9 +35,9 @@ class Keep:
     """Which checkpoints stay when a newer one is written.
 
     Args:
-        last: so many of the newest; the one before the newest is there for the day that the newest is damaged.
-        this: the one that is written, for good.
-        best: the one that is written, until another is the best.
+        last: number of newest checkpoints to keep; more than one, in case the newest is damaged.
+        this: keep the one being written for good.
+        best: keep the one being written until another is the best.
     """
 
     last: int = 2
@@ -57,8 +56,8 @@ def save_checkpoint(
 ) -> None:
     """Write `folder/step-N`, point `folder/last` at it, and remove what need not be kept.
 
-    state: what else the loop must know, JSON values; write: on one rank. All ranks call it, because each may have
-    only a part of the weights.
+    state: what else the loop must know, as JSON values; write: true on one rank. All ranks must call this, because
+    each may have only a part of the weights.
     """
     keep = keep or Keep()
     weights = whole_tensors(model.state_dict(), write)
@@ -72,7 +71,7 @@ def save_checkpoint(
         save_file(moments, temporary / "optimizer.safetensors")
         text = json.dumps({"step": step, "keep": keep.this, **state}) + "\n"
         write_text_atomically(temporary / "state.json", text)
-        sums = "".join(f"{_checksum(file)}  {file.name}\n" for file in sorted(temporary.iterdir()))
+        sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in sorted(temporary.iterdir()))
         write_text_atomically(temporary / _SUMS, sums)
 
     write_folder_atomically(path, fill)
@@ -90,7 +89,7 @@ def load_checkpoint(
 ) -> dict[str, Any] | None:
     """Load the newest whole checkpoint into model and optimizers; its state, or None where there is none.
 
-    warn: is told if a newer one is damaged.
+    warn: called with a message if a newer one is damaged.
     """
     problem: DamagedCheckpointError | None = None
     for path in _newest_first(folder):
@@ -119,7 +118,7 @@ def _load(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimiz
         saved = optimizer.state_dict()
         names = _parameter_names(model, optimizer)
         saved["state"] = {
-            index: {entry: _shared_out(tensor, parameters[name]) for entry, tensor in states[name].items()}
+            index: {entry: _sharded_like(tensor, parameters[name]) for entry, tensor in states[name].items()}
             for index, name in enumerate(names)
             if name in states
         }
@@ -131,7 +130,7 @@ def load_model(path: Path, model: nn.Module) -> None:
     with _damage_explained(path):
         tensors = load_file(path / "model.safetensors")
     current = model.state_dict()
-    tensors = {name: _shared_out(tensor, current.get(name)) for name, tensor in tensors.items()}
+    tensors = {name: _sharded_like(tensor, current.get(name)) for name, tensor in tensors.items()}
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -201,20 +200,12 @@ def _verify(path: Path) -> None:
             return  # nothing to compare with
         for line in (path / _SUMS).read_text(encoding="utf-8").splitlines():
             expected, _, name = line.partition("  ")
-            if _checksum(path / Path(name).name) != expected:
+            if sha256_of(path / Path(name).name) != expected:
                 raise ValueError(f"the checksum of {name} is not that of what was written")
 
 
-def _checksum(path: Path) -> str:
-    sha256 = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            sha256.update(block)
-    return sha256.hexdigest()
-
-
 def _prune(folder: Path, step: int, last: int) -> None:
-    """Remove older checkpoints but the last ones and those to be kept; newer ones, of steps that were taken back."""
+    """Remove older checkpoints except the last ones and those to be kept, and newer ones, whose steps were undone."""
     best = (folder / "best").resolve()
     older = sorted((path for path in folder.glob("step-*") if _step_of(path) <= step), key=_step_of)
     newer = [path for path in folder.glob("step-*") if _step_of(path) > step]
@@ -251,9 +242,9 @@ def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list
 
 
 def whole_tensors(state: Mapping[str, Tensor], wanted: bool = True) -> dict[str, Tensor]:
-    """Tensors in the memory of this process. Those that ranks share are put together, for which all must call this.
+    """Whole tensors in the memory of this process. Sharded ones are gathered, for which all ranks must call this.
 
-    wanted: whether this rank has a use for them; if not, nothing is returned.
+    wanted: whether this rank needs them; if not, nothing is returned.
     """
     whole = {}
     for name, tensor in state.items():
@@ -263,8 +254,8 @@ def whole_tensors(state: Mapping[str, Tensor], wanted: bool = True) -> dict[str,
     return whole
 
 
-def _shared_out(tensor: Tensor, like: Tensor | None) -> Tensor:
-    """This rank's part of a tensor, if `like` is shared between ranks."""
+def _sharded_like(tensor: Tensor, like: Tensor | None) -> Tensor:
+    """This rank's part of a tensor, if `like` is sharded."""
     if isinstance(like, DTensor) and tensor.shape == like.shape:
         return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
     return tensor

@@ -12,28 +12,25 @@ import socket
 from pathlib import Path
 
 from flexpredict.errors import UserError
-from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_folder import RunFolder, free_name
 
-_held: set[Path] = set()  # by this process, which the system would grant its own lock a second time
+_held: set[Path] = set()  # folders that this process has locked; the system would grant it a second lock
 
 
 class Claim:
-    """What a process that writes to a run folder holds.
+    """The right of one process to write to a run folder.
 
-    Args:
-        folder: the run.
-        resume: continue it; else make it new.
-        overwrite: if there is a run already, move it aside.
+    resume: continue the run that is there; overwrite: move it aside.
     """
 
     def __init__(self, folder: RunFolder, *, resume: bool = False, overwrite: bool = False) -> None:
         self.folder, self._resume, self._overwrite = folder, resume, overwrite
-        self.aside: Path | None = None  # where the run is that was in the folder before
-        self._ours = False  # whether all that is in the folder is of this claim
+        self.aside: Path | None = None  # where the run was moved that had been in the folder
+        self._ours = False  # whether everything in the folder was made under this claim
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Lock the folder, which is made if it is not there. Nothing in it is touched."""
+        """Lock the folder; make it if it does not exist. Nothing in it is touched."""
         if not self._resume:
             self.folder.refuse_used(self._overwrite)
         elif not self.folder.path.is_dir():
@@ -50,7 +47,7 @@ class Claim:
         """Make room for a new run: an older one goes to a folder beside it."""
         path = self.folder.path
         if self.folder.holds_something():
-            aside = _free_name(path)
+            aside = free_name(path, ".", 1)
             path.rename(aside)
             self.release()
             self.aside = aside
@@ -105,11 +102,3 @@ def _holder(mark: Path) -> str:
         return f" (process {holder['process']} on {holder['host']})"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def _free_name(path: Path) -> Path:
-    """runs/mine.1, or the first number after it that is free."""
-    number = 1
-    while (candidate := path.with_name(f"{path.resolve().name}.{number}")).exists():
-        number += 1
-    return candidate

@@ -22,23 +22,14 @@ from flexpredict.sizes import Grid
 
 @dataclass
 class EncoderSpec:
-    """How to build an encoder.
+    """How to build an encoder."""
 
-    Args:
-        model: timm name.
-        image_size: height and width it was trained at.
-        patch_size: side of a patch.
-        positions: "sincos", "learned" or "relative".
-        class_token: whether the class token of the model was kept.
-        options: further arguments of timm's constructor.
-    """
-
-    model: str
-    image_size: tuple[int, int]
+    model: str  # timm name
+    image_size: tuple[int, int]  # height and width it was trained at
     patch_size: int
     positions: EncoderPositions
-    class_token: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    class_token: bool = False  # whether that of the model was kept
+    options: dict[str, Any] = field(default_factory=dict)  # further arguments of timm's constructor
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "EncoderSpec":
@@ -64,10 +55,10 @@ class EncoderSpec:
 
 
 class Trained(NamedTuple):
-    """How far a run had come when it saved an encoder. Everything that calls an encoder unfinished asks here."""
+    """How far a run had come when it saved an encoder. What is called unfinished is decided here."""
 
     step: int
-    steps: int | None = None  # of the whole run; None where the last step was not the aim, but the best one
+    steps: int | None = None  # of the whole run; None for the encoder of the best step
 
     @property
     def is_unfinished(self) -> bool:
@@ -89,7 +80,7 @@ class EncoderFile(NamedTuple):
 def save_encoder(
     path: Path, encoder: Encoder, spec: EncoderSpec, role: str, trained: Trained | None = None, write: bool = True
 ) -> None:
-    """role: what the encoder was in its run, for example "target encoder"; write: on one rank, though all call it."""
+    """role: of the encoder in its run, such as "target encoder"; write: true on one rank, but all must call this."""
     facts = {"encoder": asdict(spec), "which": role, "trained": trained, "mean": MEAN, "std": STD}
     header = {"format": "pt", "flexpredict": json.dumps(facts)}
     tensors = whole_tensors(encoder.vit.state_dict(), write)

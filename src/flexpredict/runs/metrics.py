@@ -1,4 +1,4 @@
-"""Numbers of a run as they come: metrics.jsonl and TensorBoard always, W&B and MLflow where asked for."""
+"""Logs the metrics of a run: to metrics.jsonl and TensorBoard always, to W&B and MLflow on request."""
 
 import json
 from collections.abc import Iterable
@@ -101,7 +101,7 @@ def open_loggers(
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a .jsonl file; a line that a killed process left torn is passed over."""
+    """All whole lines of a .jsonl file; a line that a killed process left incomplete is skipped."""
     if not path.is_file():
         return []
     records = []
@@ -115,7 +115,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def keep_until(path: Path, step: int) -> None:
-    """Drop what a .jsonl file says of steps after `step`: a resumed run will say it again."""
+    """Drop records of steps after `step` from a .jsonl file: a resumed run writes them again."""
     records = read_records(path)
     kept = [record for record in records if record.get("step", 0) <= step]
     if path.is_file():

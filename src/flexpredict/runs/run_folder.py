@@ -1,4 +1,4 @@
-"""The folder of one run: what is in it, and what it was made with."""
+"""The folder of one run: its files, and a record of what it was made with."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "lightning-fabric",
 
 
 class RunFolder:
-    """Where the parts of a run lie."""
+    """The paths of a run's files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,16 +53,16 @@ class RunFolder:
         if not self.mark.is_file():
             raise UserError(
                 f"{self.path} is not empty and not a run folder: it has no {self.mark.name}. Choose another `out`, "
-                f"for example {self._free_name()}."
+                f"for example {free_name(self.path, '-', 2)}."
             )
         if not overwrite:
             raise UserError(
                 f"{self.path} already holds a run. Continue it with resume=True, replace it with overwrite=True, or "
-                f"choose another `out`, for example {self._free_name()}."
+                f"choose another `out`, for example {free_name(self.path, '-', 2)}."
             )
 
     def holds_something(self) -> bool:
-        """More than what a process leaves that was killed before the run had begun: config.yaml is written last."""
+        """Whether it holds more than a process killed before the run began has left (config.yaml comes last)."""
         if not self.path.is_dir():
             return False
         started = {self.mark, self.rehearsal, self.data, self.environment, self.starts, *half_written(self.path)}
@@ -71,7 +71,7 @@ class RunFolder:
         return any(entry not in started for entry in self.path.iterdir())
 
     def clear(self) -> None:
-        """Remove what a process left that was killed."""
+        """Remove the leftovers of a killed process."""
         remove_half_written(self.path)
         remove_half_written(self.checkpoints)
         if not self.config.is_file():
@@ -97,14 +97,14 @@ class RunFolder:
                 f"There is no run to resume in {self.path} (no config.yaml). Start it without `resume`, "
                 "or name the right folder as `out`."
             )
-        return read_config(self.config)
+        return read_yaml(self.config, " Restore it from a copy.")
 
     def refuse_changes(
         self, config: dict[str, Any], free: Collection[str], saved: dict[str, Any] | None = None
     ) -> None:
         """A resumed run must be the run it was; only what is `free` may differ from its config.
 
-        saved: that config, where it had to be read in a way of its own.
+        saved: the config to compare with, if it is not the file as it is.
         """
         remedy = (
             "Resume it without changing these settings, or start a new run in another folder (pretrain: from its "
@@ -113,7 +113,7 @@ class RunFolder:
         require_same_settings(self.path, saved or self.load_config(), config, remedy, free)
 
     def save_data(self, identity: dict[str, Any]) -> None:
-        """What the images are, so that a resumed run can be sure to have the same."""
+        """Record which images there are, so that a resumed run can check that they are the same."""
         write_json_atomically(self.data, identity)
 
     def refuse_other_data(self, identity: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ class RunFolder:
             )
 
     def record_start(self, step: int = 0, **facts: Any) -> None:
-        """What the numbers were made with: all of it the first time, later starts as lines with what is new."""
+        """Record what results are made with: everything at the first start, only what is new at later ones."""
         import torch  # here, so that a folder can be looked at without it
 
         now = {
@@ -154,11 +154,12 @@ class RunFolder:
         starts = read_records(self.starts) if job else []
         return bool(starts) and starts[-1].get("job") == job
 
-    def _free_name(self) -> Path:
-        number = 2
-        while (candidate := self.path.with_name(f"{self.path.name}-{number}")).exists():
-            number += 1
-        return candidate
+
+def free_name(path: Path, separator: str, number: int) -> Path:
+    """runs/mine-2, or with the first number after it that is free."""
+    while (candidate := path.with_name(f"{path.resolve().name}{separator}{number}")).exists():
+        number += 1
+    return candidate
 
 
 def is_run(path: Path) -> bool:
@@ -167,16 +168,16 @@ def is_run(path: Path) -> bool:
     return path.is_dir() and (folder.encoder.exists() or folder.config.exists())
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a run's config.yaml."""
+def read_yaml(path: Path, remedy: str = "") -> dict[str, Any]:
+    """The settings in a YAML file. remedy: what to do if it is damaged."""
     parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
     try:
-        config = yaml.load(path.read_text(encoding="utf-8"), parser)  # both are safe
+        loaded = yaml.load(path.read_text(encoding="utf-8"), parser)  # both are safe
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read: {in_a_line(error)} Restore it from a copy.") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{path} holds no settings (`name: value` lines). Restore it from a copy.")
-    return config
+        raise UserError(f"{path} is not valid YAML: {in_a_line(error)}{remedy}") from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{path} must hold `name: value` lines, but holds {type(loaded).__name__}.{remedy}")
+    return loaded
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.runs.run_folder import RunFolder, read_config
+from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.series import Series, is_finite
 
 MOST_WARNINGS = 50  # different ones
 MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all
 NOT_DRAWN = {"step", "epoch"}
-# Writers of strict JSON have nothing but null for a number that is not finite. A truth value is no number.
+# Writers of strict JSON have nothing but null for a number that is not finite. Booleans are not numbers.
 DRAWN_TYPES = {int, float, type(None)}
 STOPPED = "so training stopped"  # in the warning of a run whose loss was not a number
 
 
 @dataclass
 class Warned:
-    """One warning, however often it was given."""
+    """A warning, and how often it was given."""
 
     count: int = 0
     first: float | None = None
@@ -68,27 +68,23 @@ def read_run(run: Path) -> Run:
         raise UserError(
             f"There is no run folder at {run}. Give the folder that a pre-training run wrote to (its `out`)."
         )
-    record = Run(name=run.resolve().name, config=_read_config(run / "config.yaml"))
-    _read_metrics(record, run / "metrics.jsonl")
-    for line in _json_lines(record, run / "warnings.jsonl"):
+    folder = RunFolder(run)
+    if not folder.config.is_file():
+        raise UserError(f"{folder.config} is missing, so {run} is not a run folder. Give the folder of a run.")
+    record = Run(name=run.resolve().name, config=folder.load_config())
+    _read_metrics(record, folder.metrics)
+    for line in _json_lines(record, folder.warnings):
         _add_warning(record, str(line.get("text", "")), number(line.get("step")))
-    for line in _json_lines(record, run / "skipped.jsonl"):
+    for line in _json_lines(record, folder.skipped):
         if len(record.skipped) < MOST_SKIPPED:
             record.skipped.append((str(line.get("path", "")), str(line.get("reason", ""))))
         else:
             record.more_skipped += 1
-    environment = _read_json(record, run / "environment.json")
+    environment = _read_json(record, folder.environment)
     record.environment = environment if isinstance(environment, dict) else {}
     record.results = _named_results(_read_json(record, run / "results.json"))
-    folder = RunFolder(run)
     record.encoders = tuple(path.name for path in (folder.encoder, folder.best_encoder) if path.is_file())
     return record
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"{path} is missing, so {path.parent} is not a run folder. Give the folder of a run.")
-    return read_config(path)
 
 
 def _read_json(record: Run, path: Path) -> Any:

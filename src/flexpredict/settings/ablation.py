@@ -1,4 +1,4 @@
-"""What `ablate` takes: a recipe that all runs share, and what is varied and measured."""
+"""Settings of `ablate`: a recipe that all runs share, and what is varied and measured."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ class StudySettings(RecipeFile):
             and covariance), fig4 (norms of A and m̃), l1 (L1 on A), covariance (tied, fixed, untied, diagonal, by
             image), mae (on MAE), or paper for all of them; of the recipe: targets, noise, ema, lr, optimizer, masks,
             predictor, augmentation, grid, combined, or search for all of them; on the scenes: where (stochastic
-            positions where the place of parts is ever freer).
+            positions as the place of parts becomes freer).
         test: labeled images to test on (by default a share of the images is held out for validation).
         holdout: share of the images for validation, held out before pre-training.
         seeds: runs of each arm, from `seed` on (by default 3; where: 5).
@@ -29,7 +29,7 @@ class StudySettings(RecipeFile):
         where: how free parts are in the study where, 0 to 1.
         l1_weight: weight of the penalty in the study l1.
         jobs: runs at a time (by default one for each core).
-        nice: how much other processes come first, 0 to 19.
+        nice: priority given to other processes, 0 (none) to 19.
         out: folder for runs, tables and figures.
         chapter: folder for a page with the results, such as studies/table6.
         dry_run: show the plan and how long it would take, and start nothing.

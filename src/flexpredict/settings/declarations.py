@@ -22,7 +22,7 @@ class Setting:
 
     @property
     def group(self) -> type | None:
-        """The dataclass that its nested settings are the fields of."""
+        """The dataclass of its nested settings; None if it is a single value."""
         kinds = (kind for kind in alternatives(self.kind) if isinstance(kind, type))
         return next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
 
@@ -40,7 +40,7 @@ class Setting:
 
     @property
     def choices(self) -> list[str]:
-        """The words to choose from, where there are such."""
+        """The allowed words, where only some are allowed."""
         kinds = alternatives(self.kind)
         kinds += [part for kind in kinds if get_origin(kind) is list for part in alternatives(*get_args(kind))]
         return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
@@ -55,7 +55,7 @@ def declared(source: Callable[..., Any]) -> Mapping[str, Setting]:
 def _declared(source: Callable[..., Any], prefix: str = "") -> Iterator[Setting]:
     described = descriptions(source)
     for name, parameter in inspect.signature(source).parameters.items():
-        # A dataclass makes some defaults anew for each object; they are empty, or groups of other defaults.
+        # Defaults made by a factory are empty, or groups whose settings have defaults of their own.
         default = None if repr(parameter.default) == "<factory>" else parameter.default
         setting = Setting(f"{prefix}{name}", parameter.annotation, default, described.get(name, ""))
         yield setting
@@ -64,7 +64,7 @@ def _declared(source: Callable[..., Any], prefix: str = "") -> Iterator[Setting]
 
 
 def descriptions(source: Callable[..., Any]) -> dict[str, str]:
-    """What docstrings say below `Args:` of each parameter; those of a dataclass may be in one it is derived from."""
+    """The text about each parameter below `Args:` in the docstring; for a dataclass, also in those of its bases."""
     documented = reversed(source.__mro__) if isinstance(source, type) else (source,)
     found: dict[str, str] = {}
     for one in documented:

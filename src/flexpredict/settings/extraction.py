@@ -1,4 +1,4 @@
-"""How features are made of images by a frozen encoder."""
+"""How features are extracted by a frozen encoder."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, get_args
@@ -23,12 +23,11 @@ class DescribedEncoder(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extraction(Checked):
-    """How features are made of images by a frozen encoder.
+class PatchExtraction(Checked):
+    """How features of patches are extracted by a frozen encoder.
 
     Args:
         layers: number of last layers whose features are concatenated (paper: 1 and 4).
-        pooling: mean of the patches, or class token (default: the encoder's own).
         image_size: height x width, 224 or 256x192 (default: as trained).
         batch_size: images encoded at a time.
         workers: processes that read images.
@@ -36,7 +35,6 @@ class Extraction(Checked):
     """
 
     layers: int = ranged(1, least=1)
-    pooling: Pooling | None = None
     image_size: SizeLike | None = None
     batch_size: int = ranged(64, least=1)
     workers: int = ranged(0, least=0)
@@ -45,9 +43,22 @@ class Extraction(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_image_size(self.image_size)
-        for name, known in (("precision", get_args(Precision)), ("pooling", get_args(Pooling))):
-            if getattr(self, name) not in (None, *known):
-                raise UserError(f"{name}={getattr(self, name)} is not known. Use one of: {', '.join(known)}.")
+        _require_known("precision", self.precision, get_args(Precision))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction(PatchExtraction):
+    """How features of images are extracted by a frozen encoder.
+
+    Args:
+        pooling: mean of the patches, or class token (default: the encoder's own).
+    """
+
+    pooling: Pooling | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_known("pooling", self.pooling, (None, *get_args(Pooling)))
 
     def size_for(self, encoder: DescribedEncoder) -> tuple[int, int]:
         """Height and width of the images that this encoder is given."""
@@ -74,6 +85,11 @@ class Extraction(Checked):
             f"{height}x{width}": size != encoder.image_size,
         }
         return ", ".join(words for words, said in unusual.items() if said)
+
+
+def _require_known(name: str, value: str | None, known: tuple[str | None, ...]) -> None:
+    if value not in known:
+        raise UserError(f"{name}={value} is not known. Use one of: {', '.join(filter(None, known))}.")
 
 
 def one_image_size(value: SizeLike | None) -> tuple[int, int] | None:

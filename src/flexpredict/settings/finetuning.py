@@ -18,7 +18,7 @@ FREE_ON_RESUME = ("accelerator", "devices", "num_nodes", "strategy", "workers", 
 
 @dataclass(frozen=True, kw_only=True)
 class Finetuning(Checked):
-    """How an encoder is fine-tuned. None is a value that is still to be chosen.
+    """How an encoder is fine-tuned. None means: chosen when training starts.
 
     Args:
         image_size: height x width, 224 or 256x192 (default: as trained).

@@ -15,17 +15,17 @@ class Masking:
     Args:
         kind: multiblock predicts blocks from the rest of one large block (I-JEPA); random predicts every patch
             that is not kept (MAE); blocks predicts what overlapping blocks mask, from all the rest (data2vec);
-            published is I-JEPA's own sampler with its faults, for comparison. By default that of the method.
+            published is I-JEPA's own sampler with its faults, for comparison. By default the one of the method.
         targets: target blocks for each context; four as in I-JEPA. Not used by random and blocks.
         target_scale: smallest and largest share of the image in one target block. Not used by random.
         target_aspect: smallest and largest height / width of a target block, in patches. Not used by random.
         context_scale: smallest and largest share of the image in the context block, before its targets are taken out.
             Not used by random and blocks.
-        min_context: smallest share of the image that must be left as context; blocks that leave less are placed anew.
+        min_context: smallest share of the image that must be left as context; blocks that leave less are drawn again.
             A quarter is less than the defaults leave to 99 images in 100, so their layouts stay as they fall, yet one
             unlucky image cannot take the context away from the whole batch. multiblock only.
-        mask_ratio: share of the patches that are targets; by default MAE's 0.75 for random, data2vec's 0.6 for
-            blocks, which are the only two to use it.
+        mask_ratio: share of the patches that are targets, for random (default: MAE's 0.75) and blocks (default:
+            data2vec's 0.6).
         contexts_per_image: contexts drawn from each image: more predictions for one pass of the target encoder.
         cell: side in patches of the squares that masks are made of. With 2, four patches are hidden or seen together,
             as they are where targets have half the resolution.

@@ -16,9 +16,9 @@ class Optimizer:
         lr: peak learning rate of AdamW (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default
             8e-4 · √(batch / 2048), but at least 5e-4; small runs 3e-3).
         muon_lr: peak learning rate of Muon; both follow one schedule.
-        encoder_lr: learning rate of the encoder, as a share of that of the rest (continued runs 0.01, else 1).
-        predictor_warmup_epochs: for so long only the rest learns, and the encoder stays as it was (by default a
-            quarter of the epochs where the encoder has learned already and the predictor is new, else 0).
+        encoder_lr: learning rate of the encoder, as a share of lr (continued runs 0.01, else 1).
+        predictor_warmup_epochs: epochs in which only the predictor learns and the encoder stays as it is (by default
+            a quarter of the epochs if the encoder is pre-trained and the predictor is new, else 0).
         start_lr: learning rate at the start of the warm-up, as a share of lr (published 0.25; small runs 0).
         final_lr: learning rate at the end of the cosine, as a share of lr (published 0.00125; small runs 0.01).
         warmup_epochs: length of the linear warm-up (paper: 15 of 600 for B and L, 40 of 300 for H; by default a
@@ -26,12 +26,12 @@ class Optimizer:
         weight_decay: weight decay at the start; never on biases, norms, tokens and positions (published 0.04; small
             runs 0.05).
         final_weight_decay: weight decay at the end of its cosine (published 0.4; small runs 0.05).
-        hold_from_epoch: from this epoch on, learning rate and weight decay stay where their cosines have brought them
+        hold_from_epoch: from this epoch on, learning rate and weight decay keep the values that they have reached
             (released ViT-H: 250 of 300; by default they follow their cosines to the end).
         betas: AdamW's moving-average factors.
         ema_momentum: momentum of the target encoder's moving average at the start (published 0.996; small runs
             0.99).
-        final_ema_momentum: and at the end of its straight line.
+        final_ema_momentum: the same at the end; it changes linearly.
         clip_grad: largest norm of the gradient over all parameters; no clipping by default, as published.
     """
 

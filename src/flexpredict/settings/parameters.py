@@ -25,7 +25,7 @@ def takes_fields_of(settings: Callable[P, S]) -> Callable[[Callable[[S], T]], Ca
 
 
 def takes_some_fields_of(settings: Callable[P, Any]) -> Callable[[Callable[[dict[str, Any]], T]], Callable[P, T]]:
-    """The same for a function of a dictionary: it has what the caller gave, unchecked and without defaults."""
+    """The same for a function of a dictionary, which holds what the caller gave, unchecked and without defaults."""
     return functools.partial(_called_like, settings, dict)
 
 

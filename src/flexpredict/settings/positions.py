@@ -1,7 +1,7 @@
-"""Where the tokens are, and how uncertain that is."""
+"""Positions of tokens, and the noise on them."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from flexpredict.errors import UserError
@@ -20,7 +20,7 @@ class Positions:
         kind: "stochastic" (StoP), "sincos" (I-JEPA's) or "learned".
         noise_std: standard deviation of the noise n (published: 0.25). 0 is sin-cos exactly.
         noise_to_signal: the noise level as ‖A n‖ / ‖ψ‖ at the start, comparable between widths (paper, ViT-B: 0.2; by
-            default 0.5 in small runs).
+            default 0.5 in small runs). Give this or noise_std; a run's config.yaml also has the noise_std it means.
         convention: "paper": m̃ is added and b is not; "released": the authors' code, b is added and m̃ is not (by
             default the paper's, or that of the checkpoint a run starts from).
         covariance: of the noise. "tied": A Aᵀ, with the A of the context (paper); "fixed": the identity; "untied": a
@@ -46,15 +46,30 @@ class Positions:
     final_level: float = ranged(1.0, least=0)
 
     def level(self, in_features: int, weight_std: float = WEIGHT_STD) -> float:
-        """The noise_std that these settings mean for a new A of so many columns; raises where they mean nothing."""
-        self._check()
+        """The noise_std that these settings mean for a new A with this many columns."""
+        self.check()
         if self.kind != "stochastic":
             return 0.0
-        if self.noise_to_signal is not None:
-            return noise_std_at_start(self.noise_to_signal, in_features, weight_std)
-        return 0.25 if self.noise_std is None else self.noise_std
+        if self.noise_to_signal is None:
+            return 0.25 if self.noise_std is None else self.noise_std
+        level = noise_std_at_start(self.noise_to_signal, in_features, weight_std)
+        if self.noise_std is None:
+            return level
+        # It was settled before, perhaps with the expected and not the actual entries of A.
+        if not math.isclose(self.noise_std, level, rel_tol=0.1):
+            raise UserError(
+                f"The noise level is given twice: positions.noise_to_signal={self.noise_to_signal:g} would be a "
+                f"noise_std of {level:.4g} here, but positions.noise_std={self.noise_std:.4g}. Give one of them."
+            )
+        return self.noise_std
 
-    def _check(self) -> None:
+    def settled(self, in_features: int, weight_std: float = WEIGHT_STD) -> "Positions":
+        """The same with the noise_std that it comes to, where there is noise."""
+        level = self.level(in_features, weight_std)
+        return replace(self, noise_std=level) if self.kind == "stochastic" else self
+
+    def check(self) -> None:
+        """Refuse settings that contradict each other, whatever the model."""
         check_ranges(self, "positions.")
         if self.kind != "stochastic":
             self._refuse(
@@ -62,10 +77,6 @@ class Positions:
                 *("noise_std", "noise_to_signal", "covariance", "noise_on", "hold", "schedule", "final_level"),
             )
             return
-        if self.noise_std is not None and self.noise_to_signal is not None:
-            raise UserError(
-                "The noise level is given twice, as positions.noise_std and as positions.noise_to_signal. Give one."
-            )
         if self.covariance in ("untied", "diagonal", "conditional") and 0.0 in (self.noise_std, self.noise_to_signal):
             raise UserError(
                 f"positions.covariance={self.covariance} learns the noise, and at noise level 0 there is none. "

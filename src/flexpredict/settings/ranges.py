@@ -8,7 +8,7 @@ from flexpredict.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Which numbers a setting may have. Bounds that are None are not there; a span is two numbers in order."""
+    """Which numbers a setting may have. None means no bound; a span is two numbers in ascending order."""
 
     above: float | None = None
     least: float | None = None
@@ -17,7 +17,7 @@ class Range:
     span: bool = False
 
     def allows(self, value: Any) -> bool:
-        """Whether a number, or each of several, is in this range. A value that is left open (None) is."""
+        """Whether a number, or each of several, is in this range. None, a value left open, is allowed."""
         if value is None:
             return True
         numbers = list(value) if isinstance(value, tuple | list) else [value]

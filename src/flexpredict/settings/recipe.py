@@ -41,7 +41,7 @@ class Recipe:
         data: a folder of images (nested or flat, no labels needed), WebDataset shards (shards-{000..127}.tar),
             parquet files, hf://NAME[:SPLIT], or 'scenes' for the built-in ones; or several of these. stream: before
             shards, parquet files or hf:// reads them in order, without a copy on disk.
-        method: what is learned from: 'ijepa' predicts features of masked blocks, 'mae' pixels of masked patches,
+        method: the objective: 'ijepa' predicts features of masked blocks, 'mae' pixels of masked patches,
             'data2vec' averaged features of masked patches, inside the encoder.
         model: timm name of a plain ViT (by default vit_small or vit_base on a GPU, and on a CPU
             a vit_tiny 96 wide and 4 deep).
@@ -66,10 +66,10 @@ class Recipe:
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
         max_skipped: share of unreadable images above which the run stops.
-        on_nan: if the loss is not a number or explodes: 'stop', or 'rollback' to the last checkpoint and leave out
-            the batch that did it.
+        on_nan: if the loss is not a number or explodes: 'stop', or 'rollback' to the last checkpoint and skip the
+            batch that caused it.
         batch_size: images of one optimizer step, over all devices (by default 64 on a CPU, 128 a GPU).
-        accumulate: parts in which a device works through its share of the batch, to save memory.
+        accumulate: number of parts in which a device processes its share of a batch, to save memory.
         optimizer: AdamW or Muon, and the schedules.
         init_from: start from other weights: a run folder, a checkpoint of I-JEPA, StoP, MAE, DINO and others,
             timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
@@ -88,11 +88,11 @@ class Recipe:
         log_every: steps between two lines of metrics.jsonl.
         checkpoint_every: steps between two checkpoints (by default two minutes, or longer where writing them would
             take more than a twentieth of the time).
-        keep_last: checkpoints that stay: the newest, and so many before it less one, should it be damaged.
-        keep_every: also keep a checkpoint for good every so many epochs.
+        keep_last: number of newest checkpoints to keep; more than one, in case the newest is damaged.
+        keep_every: also keep one checkpoint for good every this many epochs.
         keep_best: also keep the checkpoint that probed best (needs probe_every).
-        probe_every: classify labeled images by k-NN and linearly every so many epochs (by default ten times in a run
-            with probe_data, else never).
+        probe_every: classify labeled images by k-NN and linearly every this many epochs (by default ten times in a
+            run with probe_data, else never).
         probe_data: labeled images to classify (by default those that are trained on).
         loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
     """
@@ -142,7 +142,7 @@ class Recipe:
 
 @dataclass(kw_only=True)
 class SettledRecipe(Recipe):
-    """A recipe with nothing left open, as config.yaml holds it. Its learning rate and warm-up are numbers too."""
+    """A recipe with nothing left open, as config.yaml holds it."""
 
     model: str = ""
     image_size: str = ""

@@ -1,4 +1,4 @@
-"""What the verbs take that train by a recipe: `pretrain` and `plan` (and `ablate`, see ablation)."""
+"""Settings of the verbs that use a recipe: `pretrain` and `plan` (for `ablate`, see ablation.py)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -28,8 +28,8 @@ class RecipeFile:
     """Where a recipe is read from.
 
     Args:
-        config: a recipe file, or a recipe that comes along: laptop, vit_b16, vit_l16, vit_h14, vit_h16; settings that
-            are given beside it override it.
+        config: a recipe file, or a built-in recipe: laptop, vit_b16, vit_l16, vit_h14, vit_h16; other settings
+            override it.
     """
 
     config: str | Path | None = None
@@ -56,15 +56,14 @@ class RunSettings(Recipe, RecipeFile):
 
 @dataclass(kw_only=True)
 class PlanSettings(Recipe, RecipeFile):
-    """A recipe, and what it is to run on.
+    """A recipe, and the hardware to estimate its cost for.
 
     Args:
         data: the number of images; or images, as for pretrain.
-        on: accelerators to reckon for: rtx3090, rtx4090, l4, l40s, a100-40gb, a100-80gb, h100, h200, b200, mi300x.
-        utilization: share of an accelerator's peak speed that is assumed; well-tuned training of ViTs reaches 0.3 to
-            0.5.
-        memory: gigabytes of a device, to say which batch fits into it.
-        measure: measure some steps on this machine.
+        on: accelerators to estimate for: rtx3090, rtx4090, l4, l40s, a100-40gb, a100-80gb, h100, h200, b200, mi300x.
+        utilization: assumed share of an accelerator's peak speed; well-tuned training of ViTs reaches 0.3 to 0.5.
+        memory: gigabytes of a device, to find the largest batch that fits.
+        measure: measure a few steps on this machine.
     """
 
     data: NamesOrCount | None = field(default=None, kw_only=False)  # type: ignore[assignment]
@@ -75,7 +74,7 @@ class PlanSettings(Recipe, RecipeFile):
 
 
 def split_values(source: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Typed values of the recipe, and of what a verb takes besides. source: the dataclass that declares all."""
+    """Typed values, split into those of the recipe and those of the verb. source: the dataclass that declares all."""
     values, names = typed_values(source, given), {one.name for one in fields(Recipe)}
     recipe = {name: value for name, value in values.items() if name in names}
     return recipe, {name: value for name, value in values.items() if name not in names}

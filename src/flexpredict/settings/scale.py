@@ -1,8 +1,8 @@
 """Two sets of defaults: the published ones, and those for runs of minutes to days on modest data.
 
 The published recipe needs hundreds of millions of images before its features are worth having; a run that sees a few
-hundred thousand learns next to nothing by it. What a small run needs instead was searched for on the training images
-of CIFAR-10 and on the built-in scenes (studies/).
+hundred thousand learns next to nothing from it. What a small run needs instead was searched for on the training
+images of CIFAR-10 and on the built-in scenes (studies/).
 """
 
 import math
@@ -54,7 +54,7 @@ _AUGMENTATION: dict[Scale, Augmentation] = {
 
 
 def scale_of(recipe: Recipe, images: float) -> Scale:
-    """Which defaults a run is to have that sees so many images."""
+    """Which defaults fit a run that sees this many images."""
     if recipe.scale is not None:
         return recipe.scale
     if recipe.method != "ijepa":  # the others have defaults of their own

@@ -16,12 +16,12 @@ class Targets:
     """What is predicted: features of the target encoder.
 
     Args:
-        norm: of each token by itself: "layer" (published), "tanh" of features that keep their length, or "none".
+        norm: how each token is normalized: "layer" (published), "tanh" of the features as they are, or "none".
         standardize: over recent images: "none" (published); "feature" gives each feature mean 0 and deviation 1;
             "position" also takes out the mean at each place, so that nothing is gained by knowing the place alone (by
             default "feature" in small runs).
-        layers: the mean of the target encoder's last so many layers, each layer-normed (I-JEPA: 1, data2vec: 6 of
-            ViT-B's 12; by default 1 for ijepa, half of the layers for data2vec).
+        layers: predict the mean of this many last layers of the target encoder, each layer-normed (I-JEPA: 1,
+            data2vec: 6 of ViT-B's 12; by default 1 for ijepa, half of the layers for data2vec).
         resolution: of patches ("full"), or of cells of 2x2 patches, resized by "half_bilinear" or "half_max" (paper:
             the full resolution is best).
     """
@@ -37,7 +37,7 @@ class Targets:
         return 1 if self.resolution == "full" else 2
 
     def check(self, depth: int) -> None:
-        """Refuse settings that an encoder of so many layers does not have."""
+        """Refuse settings that do not fit an encoder of this many layers."""
         if self.layers is not None and self.layers > depth:
             raise UserError(f"targets.layers={self.layers}, but the encoder has {depth} layers. Choose 1 to {depth}.")
         if self.norm == "tanh" and (self.layers or 1) > 1:

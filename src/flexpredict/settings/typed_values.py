@@ -1,4 +1,4 @@
-"""Values in the types that their settings declare, whoever gave them: a command line, a YAML file, or Python."""
+"""Converts values to the types that their settings declare, whether from a command line, a YAML file or Python."""
 
 import copy
 import dataclasses
@@ -44,7 +44,7 @@ def with_dataclasses(source: Callable[..., Any], values: Mapping[str, Any]) -> d
 
 def unknown_name(name: str, known: Mapping[str, Setting], mark: str = "") -> str:
     """A message about a name that no setting has. mark: what stands before names, -- on a command line."""
-    # Who forgets the group means the setting of that name all the same: noise_std, or with a typing error.
+    # A name without its group is understood, too: noise_std, even if it is misspelled.
     by_last_part = {setting.rpartition(".")[2]: setting for setting in reversed(list(known))}
     near = closest(name, known) or by_last_part.get(closest(name.rpartition(".")[2], by_last_part) or "")
     hint = f" Did you mean '{mark}{near}'?" if near else ""
@@ -67,7 +67,7 @@ def _leaves(
 
 
 def _as_group(setting: Setting, value: Any) -> Mapping[str, Any] | None:
-    """The values of a nested group, which may be written as text: {lr: 0.001}. None if the setting is no group."""
+    """The values of a nested group, which may be written as text: {lr: 0.001}. None if the setting is not a group."""
     if setting.group is None or value in setting.choices:
         return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -98,7 +98,7 @@ def _converted(setting: Setting, value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Paths, and what stands for one such as a run, as text."""
+    """Paths, and objects that act as one, such as a `Run`, as text."""
     return fspath(value) if isinstance(value, PathLike) else value
 
 
@@ -115,7 +115,7 @@ def _convert(kind: Any, value: Any) -> Any:
 
 @cache
 def _parser(kind: Any) -> ArgumentParser:
-    """Of one value. A group that may also be named by a word comes here as that word only."""
+    """A parser for one value of this type. Groups are taken apart before: here, one can only be a preset's name."""
     kinds = [one for one in alternatives(kind, with_none=True) if not dataclasses.is_dataclass(one)]
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=Union[tuple(kinds)])  # noqa: UP007 (of any number of types)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import torch.distributed
 from lightning_fabric import Fabric
@@ -78,17 +78,18 @@ def gather(fabric: Fabric, value: T) -> list[T]:
     return [entry for entry in gathered if entry is not None]
 
 
-def on_first_rank(fabric: Fabric, act: Callable[[], None]) -> None:
-    """Do it on the first rank; if that is refused, refuse on all, so that none waits for ever."""
-    problem = ""
+def on_first_rank(fabric: Fabric, act: Callable[[], T]) -> T:
+    """Act on the first rank and return the result on all. An error there is raised on all, so that none waits."""
+    outcome: tuple[Any, str] = (None, "")
     if fabric.is_global_zero:
         try:
-            act()
+            outcome = (act(), "")
         except UserError as error:
-            problem = str(error)
-    problem = gather(fabric, problem)[0]
+            outcome = (None, str(error))
+    result, problem = gather(fabric, outcome)[0]
     if problem:
         raise UserError(problem)
+    return cast(T, result)
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     recipe = dataclasses.replace(recipe, model_options={**options, **recipe.model_options})
     facts = model_facts(model, recipe.model_options)
     patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
-    recipe = _with_defaults(recipe, samples, on_gpu, world_size)
+    recipe = _with_defaults(dataclasses.replace(recipe, patch_size=patch_size), samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
     check_engine(recipe, facts)
     for height, width in image_sizes:

@@ -60,7 +60,7 @@ class TrainingProgress:
         """`step` steps are done."""
         now = time.monotonic()
         if self._first_step is None:
-            # A resumed run does not start at nought, and the time left is reckoned from what it did itself.
+            # A resumed run does not start at 0, and the time left is estimated from what it did itself.
             self._first_step = step - 1
         elif step <= self._first_step:  # it went back
             self._first_step, self._started = step - 1, now

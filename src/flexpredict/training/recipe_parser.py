@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from flexpredict.errors import UserError, did_you_mean, in_a_line
+from flexpredict.errors import UserError, did_you_mean
+from flexpredict.runs.run_folder import read_yaml
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values, with_dataclasses
 
 _SHIPPED = Path(__file__).parents[1] / "recipes"
+_OTHER_WAY = {"noise_std": "noise_to_signal", "noise_to_signal": "noise_std"}
 
 
 def make_recipe(values: Mapping[str, Any], config: str | Path | None = None) -> Recipe:
@@ -53,20 +53,10 @@ def recipe_file(config: str | Path) -> Path:
     return path
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping from a file."""
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is not valid YAML: {in_a_line(error)}") from error
-    if not isinstance(loaded, dict):
-        raise UserError(f"{path} must hold a mapping of setting: value, but holds {type(loaded).__name__}.")
-    return loaded
-
-
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, `above` winning."""
-    merged = dict(below)
+    """Nested dictionaries, `above` winning; a noise level given there in one way replaces one given in the other."""
+    replaced = {_OTHER_WAY[name] for name in above if name in _OTHER_WAY} - set(above)
+    merged = {name: value for name, value in below.items() if name not in replaced}
     for name, value in above.items():
         old = merged.get(name)
         merged[name] = merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value

@@ -77,7 +77,7 @@ def _draw_chunk(scenes: Scenes, chunk: slice, images: Images, masks: Masks) -> N
 
 
 def _lay(things: Objects, scenes: Scenes, chunk: slice, canvas: NDArray[np.float32], masks: Masks) -> None:
-    """All objects, or the parts of all objects, from far to near, onto what is there."""
+    """Paint all objects, or the parts of all objects, onto the canvas, from far to near."""
     present = scenes.present[chunk]
     layer, scene = np.nonzero(present.T)  # of each object; nearest layer first
     things = Objects(**{field.name: getattr(things, field.name)[chunk][scene, layer] for field in fields(Objects)})

@@ -95,7 +95,7 @@ class SubsetSource(DerivedSource):
 
 
 class ShiftedSource(DerivedSource):
-    """What is read of `source`, moved `down` and to the `right` by so many pixels of the size it is read at.
+    """The images of `source` as they are read, then moved `down` and to the `right` by this many pixels.
 
     What is stored is not shifted.
     """

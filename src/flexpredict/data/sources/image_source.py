@@ -1,5 +1,6 @@
 """The interface of every source of images; sources of arrays, of records, and of parts of larger files."""
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -41,6 +42,16 @@ class Record:
             return Path(self.encoded).read_bytes()
         except OSError as error:
             raise UnreadableImage(self.name, error.strerror or str(error)) from error
+
+
+def content_digest(content: bytes | NDArray[np.uint8]) -> bytes:
+    """16 bytes that are the same for the same file, or the same pixels."""
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(content, np.ndarray):
+        digest.update(str(content.shape).encode())
+        content = content.tobytes()
+    digest.update(content)
+    return digest.digest()
 
 
 @dataclass(eq=False, kw_only=True)

@@ -39,6 +39,13 @@ class Names:
     blob: Tensor = field(repr=False)  # uint8
     ends: Tensor = field(repr=False)  # N + 1 int64
 
+    @classmethod
+    def of(cls, names: Iterable[bytes]) -> "Names":
+        builder = NamesBuilder()
+        for name in names:
+            builder.append(name)
+        return builder.build()
+
     def __len__(self) -> int:
         return len(self.ends) - 1
 

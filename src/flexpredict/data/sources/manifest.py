@@ -1,18 +1,16 @@
 """The manifest of a folder of packed shards: what is in it, and whether it is undamaged."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
-from flexpredict.files import write_json_atomically
+from flexpredict.files import sha256_of, write_json_atomically
 
 MANIFEST = "manifest.json"
 PACKING_SETTINGS = "pack.json"  # there while packing is not finished
 _FORMAT, _VERSION = "flexpredict shards", 1
-_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,11 @@ def damaged_shards(folder: Path) -> tuple[Manifest, list[str]]:
 
 
 def _problem(path: Path, shard: Shard) -> str | None:
-    digest = hashlib.sha256()
     try:
         size = path.stat().st_size
         if size != shard.bytes:
             return f"{path}: {size:,} bytes, and {shard.bytes:,} were written"
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
+        same = sha256_of(path) == shard.sha256
     except OSError as error:
         return f"{path}: {error.strerror or error}"
-    return None if digest.hexdigest() == shard.sha256 else f"{path}: its content has changed (other SHA-256)"
+    return None if same else f"{path}: its content has changed (other SHA-256)"

@@ -41,16 +41,13 @@ def spec_of(
     norm_eps: float = 1e-6,
     mean_pooling: bool = False,
 ) -> EncoderSpec:
-    """How to build the encoder that these weights fit.
+    """How to build the encoder that these weights fit; what is None is read off their shapes.
 
     Args:
         tensors: under timm's names.
         where: the file they are from, for messages.
-        heads: attention heads, where they are known.
-        grid: rows and columns of its patches, where they are known.
-        image_size: height and width it was trained at, where they are known.
-        norm_eps: ε of its layer norms.
-        mean_pooling: whether it is known to have no final norm (a BEiT whose head takes the mean).
+        grid: rows and columns of its patches.
+        mean_pooling: whether it has no final norm (a BEiT whose head takes the mean).
     """
     absent = [name for name in _NEEDED if name not in tensors]
     if absent:

@@ -45,15 +45,7 @@ def read_checkpoint(
     grid: tuple[int, int] | None = None,
     partial: bool = False,
 ) -> LoadedWeights:
-    """Read a checkpoint file, or a folder in the layout of Hugging Face or timm.
-
-    Args:
-        path: of the file or folder.
-        which: of the two encoders of I-JEPA, StoP, DINO and the like.
-        heads: attention heads, where shapes and a config.json do not tell.
-        grid: rows and columns of patches, where the number of positions leaves that open.
-        partial: accept it although tensors are missing (they stay as initialized) or left over.
-    """
+    """Read a checkpoint file, or a folder in the layout of Hugging Face or timm. The options are `EncoderOptions`."""
     shown = printable(str(path))
     file = _weights_file(path)
     config = read_config(file.parent)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.errors import UserError
 from flexpredict.evaluation.results import Result, ResultPlaces
-from flexpredict.settings.extraction import Extraction, SizeLike
+from flexpredict.settings.extraction import PatchExtraction
 from flexpredict.settings.parameters import takes_fields_of
-from flexpredict.settings.ranges import Checked, ranged
-from flexpredict.settings.recipe import Precision
+from flexpredict.settings.ranges import ranged
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -20,40 +19,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenseFeatures(EncoderChoice, Checked):
+class DenseFeatures(EncoderChoice, PatchExtraction):
     """Features of the patches of whole images.
 
     Args:
-        layers: number of last layers whose features are concatenated (paper: 1 and 4).
         image_size: shorter side of the images, 448; or 448x896, to which all are stretched (default: shorter side as
             trained).
-        batch_size: images encoded at a time.
-        workers: processes that read images.
-        precision: precision of the encoder; bf16-mixed is faster on GPUs.
         accelerator: auto, cpu, cuda or mps.
     """
 
-    layers: int = ranged(1, least=1)
-    image_size: SizeLike | None = None
     batch_size: int = ranged(16, least=1)
-    workers: int = ranged(0, least=0)
-    precision: Precision = "32-true"
     accelerator: str = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.extraction()
 
     def open_workspace(self, task: str) -> "Workspace":
         """The encoder, in a single process: passes over the images are not shared."""
         from flexpredict.features.workspace import launch_one, open_workspace
 
         return open_workspace(self.encoder, launch_one(self.accelerator, task), self)
-
-    def extraction(self) -> Extraction:
-        """How images are encoded once they have their size."""
-        names = ("layers", "image_size", "batch_size", "workers", "precision")
-        return Extraction(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

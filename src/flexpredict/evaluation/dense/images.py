@@ -20,7 +20,7 @@ from flexpredict.data.scenes.scenes import IMAGE_OPTIONS, SceneBatch, SceneOptio
 from flexpredict.data.sources.derived import Part, named_part, part_of
 from flexpredict.data.sources.folders import FolderSource, open_folder
 from flexpredict.data.sources.image_source import ArraySource, ImageSource, evenly_spaced
-from flexpredict.data.sources.listing import NamesBuilder
+from flexpredict.data.sources.listing import Names
 from flexpredict.errors import UserError, some_of
 from flexpredict.files import write_atomically
 from flexpredict.progress import Counting
@@ -122,10 +122,7 @@ def listed_files(folder: Path, names: Sequence[str]) -> FolderSource:
             f"{len(absent)} of the {len(names)} images that are listed are not in {folder}: {some_of(absent)}. "
             "Complete the download, or take them off the list."
         )
-    built = NamesBuilder()
-    for name in names:
-        built.append(name.encode())
-    return FolderSource(name=str(folder), names=built.build())
+    return FolderSource(name=str(folder), names=Names.of(map(str.encode, names)))
 
 
 def paired(source: FolderSource, candidates: Sequence[Sequence[Path]], what: str) -> list[Path]:

@@ -79,7 +79,7 @@ class PatchMaps(Generic[Number]):
 
 @dataclass
 class PatchesWithMaps(Generic[Number]):
-    """All images of a source with their maps, encoded each time anew. `unreadable` is known after a pass."""
+    """All images of a source with their maps, encoded again in each pass, after which `unreadable` is known."""
 
     images: MappedImages[Number]
     space: Workspace
@@ -89,7 +89,7 @@ class PatchesWithMaps(Generic[Number]):
 
     @torch.no_grad()
     def __iter__(self) -> Iterator[PatchMaps[Number]]:
-        encoder, source, how = self.space.encoder, self.images.source, self.asked.extraction()
+        encoder, source, how = self.space.encoder, self.images.source, self.asked
         device = self.space.fabric.device
         read = Computed(partial(_read, self.images, self.size, how.batch_size))
         skipped: list[UnreadableImage] = []

@@ -6,6 +6,7 @@ from flexpredict.data.arguments import ImagesLike
 from flexpredict.evaluation.results import Result, ResultPlaces
 from flexpredict.features.arguments import FrozenFeatures
 from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.settings.ranges import ranged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +23,9 @@ class LocationSettings(FrozenFeatures, ResultPlaces):
 
     data: ImagesLike = field(kw_only=False)
     test: ImagesLike | None = field(default=None, kw_only=False)
-    shifts: int | None = None
-    images: int | None = None
-    seed: int = 0
+    shifts: int | None = ranged(None, least=0)
+    images: int | None = ranged(None, least=1)
+    seed: int = ranged(0, least=0)
 
 
 @takes_fields_of(LocationSettings)

@@ -7,7 +7,7 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from flexpredict.data.label_subsets import label_subset, strata
+from flexpredict.data.label_subsets import all_but, label_subset, strata
 from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
@@ -76,12 +76,8 @@ def measure_location(
 ) -> LocationResult:
     """Location share, linear read-out of row and column, and what shifts of the image do to pooled features.
 
-    Args:
-        data: images to fit on. Without `test` they are halved, class by class where they have labels.
-        test: images that everything is measured on. Where both have labels, a linear probe is measured too.
-        shifts: the largest shift in patches (default: 3, but at most half the grid).
-        images: at most this many to fit on, and as many to test on, with at least one of each class (default: all).
-        seed: of the halves, and of the images held out to choose the probe's penalty.
+    Without `test`, the data is halved, class by class where there are labels. Where both have labels, a linear probe
+    is measured too. The options are those of `LocationSettings`.
     """
     encoder, fabric, console = space.encoder, space.fabric, space.console
     # Settings that cannot work are refused before hours of work.
@@ -146,9 +142,7 @@ def _train_and_test(
     train = data
     if test is None:
         half = label_subset(strata(data.labels, len(data)), 0.5, seed)
-        rest = torch.ones(len(data), dtype=torch.bool)
-        rest[half] = False
-        train, test = SubsetSource(data, half), SubsetSource(data, rest.nonzero()[:, 0])
+        train, test = SubsetSource(data, half), SubsetSource(data, all_but(half, len(data)))
     if most is not None:
         train, test = _at_most(train, most, seed), _at_most(test, most, seed)
     if len(test) < _FEWEST:

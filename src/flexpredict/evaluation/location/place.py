@@ -10,12 +10,13 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
+from flexpredict.data.loader import evaluation_batches
 from flexpredict.data.sources.derived import ShiftedSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.ridge import Readout, fit_readout
-from flexpredict.features.encoding import PatchBatch, patch_batches
+from flexpredict.features.encoding import encode_patches, require_finite
 from flexpredict.features.extraction import Features, require_readable
 from flexpredict.model.location_share import LocationShare
 from flexpredict.progress import Counting
@@ -27,7 +28,7 @@ _AXES = ("row", "column")
 
 @dataclass
 class Patches:
-    """The patches of all images of a source, each time anew: they are too many to be kept."""
+    """The patches of all images of a source, encoded again in each pass: they are too many to be kept."""
 
     encoder: ImageEncoder
     source: ImageSource
@@ -36,16 +37,20 @@ class Patches:
     console: Console
     unreadable: int = field(default=0, init=False)
 
-    def __iter__(self) -> Iterator[PatchBatch]:
-        """Batches of images that could be read."""
+    @torch.no_grad()
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of batches of images that could be read: features b P D float32, and indices b of the images."""
+        encoder, source, how = self.encoder.eval().to(self.device), self.source, self.how
         skipped = []
-        with Counting(self.console, f"patches of {self.source.name}", "images", len(self.source)) as counting:
-            for batch in patch_batches(self.encoder, self.source, self.how, self.device):
+        with Counting(self.console, f"patches of {source.name}", "images", len(source)) as counting:
+            for batch in evaluation_batches(source, how.size_for(encoder), how.batch_size, workers=how.workers):
                 skipped += batch.skipped
-                if len(batch.features):
-                    yield batch
-                counting.add(len(batch.features) + len(batch.skipped))
-        require_readable(self.source, skipped)
+                if len(batch.images):
+                    features = encode_patches(encoder, batch.images.to(self.device), how)
+                    require_finite(features.flatten(1), encoder, source.describe, batch.indices)
+                    yield features, batch.indices
+                counting.add(len(batch.images) + len(batch.skipped))
+        require_readable(source, skipped)
         self.unreadable = len(skipped)
 
     def counts(self) -> dict[str, Any]:
@@ -56,12 +61,12 @@ class Patches:
 
 @dataclass(frozen=True)
 class PlaceTold:
-    """What features of test images tell of the place of a patch."""
+    """How well the features of test images tell the place of a patch."""
 
     share: float  # location share, 0 … 1
     r2: dict[str, float]  # of row and column; a grid with one row has no row to tell
     error: float  # mean distance in patches between the place that was read out and the true one
-    error_of_center: float  # the same, if the center is said of every patch
+    error_of_center: float  # the same for always answering with the center
 
     @property
     def mean_r2(self) -> float:
@@ -71,7 +76,7 @@ class PlaceTold:
 def fit_places(patches: Patches, grid: Grid) -> tuple[Readout, dict[str, Any]]:
     """Row and column from the features of a patch, and how its penalty was chosen."""
     places = coordinates(grid)
-    images = (image for batch in patches for image in zip(batch.indices.tolist(), batch.features, strict=True))
+    images = (image for features, indices in patches for image in zip(indices.tolist(), features, strict=True))
     readout, _, candidates = fit_readout((index, features, places, None) for index, features in images)
     return readout, {"penalty": readout.penalty, "candidates": candidates}
 
@@ -81,10 +86,10 @@ def measure_places(patches: Patches, grid: Grid, readout: Readout) -> PlaceTold:
     places = coordinates(grid)
     share: LocationShare | None = None
     squares, distance, count = torch.zeros(2, dtype=torch.float64), 0.0, 0
-    for batch in patches:
-        share = share or LocationShare(*batch.features.shape[1:])
-        share.add(batch.features)
-        away = readout(batch.features).cpu() - places
+    for features, _ in patches:
+        share = share or LocationShare(*features.shape[1:])
+        share.add(features)
+        away = readout(features).cpu() - places
         squares += away.square().sum(dim=(0, 1))
         distance += float(away.norm(dim=2).sum())
         count += away.shape[0] * away.shape[1]

@@ -9,12 +9,13 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
+from flexpredict.runs.run_record import flat
 from flexpredict.showing import say
 from flexpredict.studies.ablations.concluding import conclude
 from flexpredict.studies.ablations.costs import find_costs, in_words
 from flexpredict.studies.ablations.planning import Ablation, Agenda, make_agenda
 from flexpredict.studies.ablations.processes import Task, carry_out, usual_jobs
-from flexpredict.studies.ablations.runs import StudyRun, flat, hardware, task_of
+from flexpredict.studies.ablations.runs import StudyRun, hardware, task_of
 from flexpredict.training.signals import Stop, stop_on_signal
 
 

@@ -6,7 +6,7 @@ same masks, because each of these is a function of the seed and of nothing that 
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from flexpredict.data.sources.streams import identity
 from flexpredict.runs.checkpoint import last_checkpoint, read_state
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
+from flexpredict.runs.run_record import flat
 from flexpredict.settings.augmentation import Augmentation
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
@@ -152,7 +153,8 @@ class Runs:
         source = self.source if recipe.data == self.base.data else undrawn_scenes(str(recipe.data))
         plan = plan_of(recipe, source)
         base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
-        # Of two ways to give a noise level one is always None, which tells nothing.
+        if own["positions.noise_to_signal"] is not None:
+            own["positions.noise_std"] = None  # it follows
         different = [
             key
             for key in sorted(own)
@@ -192,15 +194,6 @@ def changed(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
         else:
             changes[name] = dataclasses.replace(getattr(recipe, name), **value)
     return dataclasses.replace(recipe, **changes)
-
-
-def flat(fields: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested fields with dotted names."""
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
 
 
 def hardware(recipe: Recipe) -> tuple[torch.device, int]:

@@ -17,7 +17,7 @@ from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
-from flexpredict.training.recipe_parser import make_recipe, read_yaml
+from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.starting_weights import adopted, initial_weights, start_from
 
 
@@ -84,7 +84,7 @@ def run_config(folder: RunFolder) -> Recipe:
         raise UserError(
             f"{printable(str(folder.path))} is not a run folder: it has no config.yaml. Give the folder of a run."
         )
-    return make_recipe(read_yaml(folder.config))
+    return make_recipe(folder.load_config())
 
 
 def _run(folder: RunFolder, name: str, step: int | None) -> OpenedModel:
