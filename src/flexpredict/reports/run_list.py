@@ -132,7 +132,7 @@ def _spark(run: Run) -> list[float]:
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    files = [
-        file for file in folder.iterdir() if file.suffix in (".yaml", ".json", ".jsonl", ".html", ".safetensors")
-    ]
+    kinds = (".yaml", ".json", ".jsonl", ".html", ".safetensors")
+    # A folder is younger once an evaluation has written into it.
+    files = [file for file in folder.iterdir() if file.suffix in kinds or file.is_dir()]
     return tuple(sorted((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files))

@@ -1,5 +1,6 @@
 """Settings and results of several runs side by side, with what differs marked."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +9,12 @@ from flexpredict.reports.numbers import format_number, said
 from flexpredict.runs.run_record import flat
 
 _MOST_ROWS = 2000  # of settings: a recipe has about a hundred
+_NOT_BETTER = re.compile(r"lost|decay|error|share|place R²|RMSE|AbsRel")  # results of which more is not better
 
 
 @dataclass(frozen=True)
 class Row:
-    """A name and its value in each run; best: the runs whose value is the highest, of results."""
+    """A name and its value in each run; best: the runs with the highest value, of results where more is better."""
 
     name: str
     values: tuple[str, ...]
@@ -56,7 +58,8 @@ def result_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
         values = [one.get(name) for one in results]
         numbers = [value for value in values if isinstance(value, float | int) and not isinstance(value, bool)]
         highest = max(numbers, default=None)
-        best = tuple(len(numbers) > 1 and value == highest and value is not None for value in values)
+        ranked = len(numbers) > 1 and not _NOT_BETTER.search(name)
+        best = tuple(ranked and value == highest for value in values)
         rows.append(Row(name, tuple(_written(value) for value in values), best))
     return rows
 
