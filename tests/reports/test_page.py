@@ -197,7 +197,7 @@ def test_what_evaluations_wrote_into_run_folders_stands_side_by_side(tmp_path: P
         name = f"{task}, birds, TESTED ON TRAINING IMAGES: all labels"
         assert [read_run(tmp_path / run).results[name] for run in "ab"] == [61.24, 58.0]
     text = page_of(tmp_path / "a", tmp_path / "b")
-    assert "<td><b>61.24</b></td><td>58</td>" in text and "secret" not in text
+    assert "<td><b>61.24</b></td><td>58.00</td>" in text and "secret" not in text
     assert "<td>15.31</td><td>14.50</td>" in text, "the best is not the one that lost most"
 
 

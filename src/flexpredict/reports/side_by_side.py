@@ -50,18 +50,19 @@ def setting_groups(settings: Sequence[Mapping[str, Any]]) -> list[Group]:
     return groups
 
 
-def result_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """results: of each run, numbers by what was measured."""
+def result_groups(results: Sequence[Mapping[str, Any]]) -> list[Group]:
+    """results: of each run, numbers by what was measured; `probe, birds: 20-NN` stands under `probe, birds`."""
     names = dict.fromkeys(name for one in results for name in one)
-    rows = []
+    groups: dict[str, list[Row]] = {}
     for name in names:
         values = [one.get(name) for one in results]
         numbers = [value for value in values if isinstance(value, float | int) and not isinstance(value, bool)]
         highest = max(numbers, default=None)
         ranked = len(numbers) > 1 and not _NOT_BETTER.search(name)
         best = tuple(ranked and value == highest for value in values)
-        rows.append(Row(name, tuple(_written(value) for value in values), best))
-    return rows
+        title, _, short = name.rpartition(": ")
+        groups.setdefault(title, []).append(Row(short, tuple(_written(value) for value in values), best))
+    return [Group(title, tuple(rows)) for title, rows in groups.items()]
 
 
 _ABSENT = object()
@@ -72,4 +73,6 @@ def _row(name: str, values: Sequence[Any]) -> Row:
 
 
 def _written(value: Any) -> str:
-    return "" if value is None else format_number(value, 4) if isinstance(value, float) else said(value)
+    if not isinstance(value, float):
+        return "" if value is None else said(value)
+    return f"{value:.2f}" if 1 <= abs(value) < 1000 or value == 0 else format_number(value, 4)

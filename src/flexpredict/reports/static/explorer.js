@@ -101,7 +101,8 @@ function tellPatch(model, mask) {
   const { patch } = explorer;
   const state = !mask ? "" : mask.targets.includes(patch) ? "masked, and predicted" : mask.context.includes(patch) ? "seen" : "hidden, not predicted";
   const found = explorer.maps[model.label];
-  const like = found.prediction && `; its prediction is most like ${inWords(extremes(found.prediction).high, model.grid)}`;
+  const whose = explorer.shown.size > 1 ? `the prediction of ${model.label}` : "its prediction";
+  const like = found.prediction && `; ${whose} is most like ${inWords(extremes(found.prediction).high, model.grid)}`;
   document.getElementById("pointed").textContent = `Patch at ${inWords(patch, model.grid)}${state && `: ${state}`}${like || ""}.`;
 }
 
