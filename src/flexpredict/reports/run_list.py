@@ -83,7 +83,8 @@ def listed(name: str, run: Run, changed: float) -> dict[str, Any]:
     positions = run.config.get("positions")
     kind = positions.get("kind") if isinstance(positions, dict) else positions
     done = _share_done(run)
-    state = "finished" if done == 1 else "training" if time.time() - changed < _STILL_TRAINING else "stopped"
+    training = time.time() - changed < _STILL_TRAINING
+    state = "broken" if run.broke_down else "finished" if done == 1 else "training" if training else "stopped"
     return {
         "name": name,
         "model": said(run.config.get("model")),
