@@ -45,6 +45,10 @@ def test_the_location_share_is_shown_with_how_to_read_it(tmp_path: Path) -> None
     assert "20.0%" in page.text and "49.0% at the start" in page.text
 
 
+def test_the_license_of_the_charting_library_goes_along(tmp_path: Path) -> None:
+    assert "Copyright (c) 2022 Leon Sorokin" in page_of(make_run(tmp_path))
+
+
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
     text = page_of(make_run(tmp_path, full_lines(150)))
     assert not re.search(r"@import|url\(", text)

@@ -20,6 +20,7 @@ from flexpredict.errors import printable
 _STATIC = resources.files("flexpredict.reports") / "static"
 _BREAKS = re.compile(r"[_/]|\.(?!\d)")
 CHARTING_LIBRARY = "vendor/uPlot.iife.min.js"
+_LICENSE = "vendor/uPlot.LICENSE"
 
 
 def render(template: str, style: tuple[str, ...], script: tuple[str, ...], policy: str = "", **content: Any) -> str:
@@ -31,7 +32,8 @@ def render(template: str, style: tuple[str, ...], script: tuple[str, ...], polic
         policy: what the page may do besides, in the words of a Content-Security-Policy.
         content: what the template takes.
     """
-    scripts = [("", _static(name)) for name in script if name == CHARTING_LIBRARY]
+    # Whoever hands a page on hands the library on, and its license wants to go along.
+    scripts = [("", f"/*\n{_static(_LICENSE)}*/\n{_static(name)}") for name in script if name == CHARTING_LIBRARY]
     scripts.append(("module", "\n".join(_static(name) for name in script if name != CHARTING_LIBRARY)))
     return (
         _environment()
