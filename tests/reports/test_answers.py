@@ -47,6 +47,19 @@ def test_a_rising_loss_is_judged_by_what_became_of_the_targets(
     assert "from 0.0500 at step 20 to 0.300" in found.text
 
 
+def test_targets_are_called_richer_only_if_their_rank_has_risen(tmp_path: Path) -> None:
+    for last, short in ((20.0, "Harder targets"), (9.9, "Other targets")):
+        rank = [10.0, 10.0, last, last, last]
+        found = answer(tmp_path, "learning", "Why does my loss rise?", loss=LOSS, target_rank=rank)
+        assert found is not None and found.short == short and ("richer" in found.text) == (last > 10)
+
+
+def test_a_single_low_value_in_a_noisy_log_is_no_rise(tmp_path: Path) -> None:
+    loss = [0.3 - 0.0001 * i for i in range(100)]
+    loss[80] = 0.25
+    assert answer(tmp_path, "learning", "Why does my loss rise?", loss=loss) is None
+
+
 def test_a_loss_that_falls_raises_no_question(tmp_path: Path) -> None:
     assert answer(tmp_path, "learning", "Why does my loss rise?", loss=sorted(LOSS, reverse=True)) is None
 

@@ -143,6 +143,8 @@ def test_on_paper_charts_fit_their_frames_and_colors_are_printed(tmp_path: Path,
     runs = [make_run(tmp_path / f"stochastic{i}", full_lines(50)) for i in range(2)]
     page = open_page(write_report(runs, tmp_path / "both.html"))
     assert page.locator(".key .run").first.bounding_box()["height"] < 30, "a name is in one line"
+    widths = "window.dispatchEvent(new Event('beforeprint')), charts => charts.map(chart => chart.clientWidth)"
+    assert max(page.locator(".u-wrap").evaluate_all(widths)) <= 640, "drawn for the paper: its words are not shrunk"
     page.set_viewport_size({"width": 700, "height": 1000})
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
@@ -185,7 +187,6 @@ def test_a_log_of_100_000_lines_gives_a_page_that_is_as_quick_as_any(tmp_path: P
     path = write_report([make_run(tmp_path / "run", lines)])
     assert path.stat().st_size < 10_000_000
     page = open_page(path)
-    print("milliseconds to the last chart:", page.evaluate("performance.getEntriesByType('navigation')[0].duration"))
     steps = curve(page)["data"][0]
     assert steps[-1] > 99_000 and len(steps) < 1000, "as much to draw as for a short run"
 

@@ -167,6 +167,24 @@ def test_image_layer_mask_and_run_can_be_switched(both: Path, open_page: OpenPag
     assert page.evaluate("Object.keys(window.flexpredict.explorer.maps)") == ["sincos"]
 
 
+def test_one_color_is_one_cosine_in_all_models_that_are_shown(both: Path, open_page: OpenPage) -> None:
+    page = open_page(both)
+    for name in ("prediction", "own"):
+        values = [*maps(page, "stochastic")[name], *maps(page, "sincos")[name]]
+        for end, expected in (("low", min(values)), ("high", max(values))):
+            told = page.locator(f'[data-map="{name}"] .{end}').all_inner_texts()
+            assert [float(text.replace("−", "-")) for text in told] == pytest.approx([expected] * 2, abs=0.006)
+
+
+def test_the_noise_goes_back_to_what_it_was_in_training(both: Path, open_page: OpenPage) -> None:
+    page = open_page(both)
+    trained = maps(page)["position"]
+    page.locator("#noise-level").fill("0")
+    assert maps(page)["position"] != trained
+    page.click("#as-trained")
+    assert maps(page)["position"] == trained and not page.locator("#as-trained").is_visible()
+
+
 def test_every_control_has_a_name_and_can_be_reached_with_the_keyboard(both: Path, open_page: OpenPage) -> None:
     page = open_page(both)
     controls = page.locator("button:visible, select:visible, input:visible, [role=application], .plot").all()

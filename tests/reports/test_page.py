@@ -12,6 +12,7 @@ from parsed_page import Page
 from written_runs import full_lines, make_run
 
 from flexpredict.errors import UserError
+from flexpredict.reports.rendering import breakable
 from flexpredict.reports.sections import SECTIONS
 from flexpredict.reports.writing import write_comparison, write_report
 from flexpredict.runs.run_record import read_run
@@ -42,6 +43,10 @@ def test_the_location_share_is_shown_with_how_to_read_it(tmp_path: Path) -> None
     page = Page(page_of(make_run(tmp_path, lines)))
     assert "Does it learn only positions?" in page.text and "climbs past 60%" in page.text
     assert "20.0%" in page.text and "49.0% at the start" in page.text
+
+
+def test_the_license_of_the_charting_library_goes_along(tmp_path: Path) -> None:
+    assert "Copyright (c) 2022 Leon Sorokin" in page_of(make_run(tmp_path))
 
 
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
@@ -180,6 +185,26 @@ def test_results_are_a_table_whether_rows_or_nested(tmp_path: Path) -> None:
     assert "clevr.distance0.4000" in Page(page_of(run)).text
 
 
+def test_what_evaluations_wrote_into_run_folders_stands_side_by_side(tmp_path: Path) -> None:
+    for name, accuracy in (("a", 61.239), ("b", 58.0)):
+        run = make_run(tmp_path / name)
+        for task, folder in (("probe", run), ("davis", run / "davis")):
+            folder.mkdir(exist_ok=True)
+            numbers = {"all labels": accuracy, "accuracy lost": accuracy / 4}
+            result = {"task": task, "data": "birds", "numbers": numbers, "protocol": {"overlap": "2"}}
+            (folder / "result.json").write_text(json.dumps(result))
+        (run / "davis" / "settings.json").write_text(json.dumps({"numbers": [1, 2]}))
+        (run / "davis" / "elsewhere.json").symlink_to(tmp_path / "secret.json")
+    secret = {"task": "secret", "numbers": {"secret": 1}, "protocol": {}}
+    (tmp_path / "secret.json").write_text(json.dumps(secret))
+    for task in ("probe", "davis"):
+        name = f"{task}, birds, TESTED ON TRAINING IMAGES: all labels"
+        assert [read_run(tmp_path / run).results[name] for run in "ab"] == [61.24, 58.0]
+    text = page_of(tmp_path / "a", tmp_path / "b")
+    assert "<td><b>61.24</b></td><td>58.00</td>" in text and "secret" not in text
+    assert "<td>15.31</td><td>14.50</td>" in text, "the best is not the one that lost most"
+
+
 def test_a_broken_optional_file_is_told_on_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run / "environment.json").write_text("{")
@@ -241,6 +266,10 @@ def test_a_file_that_is_no_page_is_not_overwritten(tmp_path: Path) -> None:
 def test_long_names_of_settings_are_broken_between_words_only(tmp_path: Path) -> None:
     text = page_of(make_run(tmp_path, config={"encoder_positions": "sincos"}))
     assert "encoder_<wbr>positions" in text
+
+
+def test_numbers_are_not_broken_at_their_points() -> None:
+    assert breakable("0.425 with optimizer.lr") == "0.425 with optimizer.<wbr>lr"
 
 
 def test_the_options_of_a_command_are_not_broken_at_their_hyphens(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from written_runs import CONFIG, full_lines, make_run
 from flexpredict import UserError, serve
 from flexpredict.reports.run_list import RunList
 from flexpredict.reports.serving import is_loopback, make_site
+from flexpredict.runs.run_record import STOPPED
 
 
 def ask(port: int, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str]:
@@ -54,6 +55,14 @@ def test_a_log_that_nothing_was_written_to_for_long_is_of_a_run_that_stopped(tmp
     os.utime(run / "metrics.jsonl", (before, before))
     with served(tmp_path) as port:
         assert listed(port)["run"]["state"] == "stopped"
+
+
+def test_a_run_whose_loss_was_not_a_number_is_listed_as_broken(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [{"step": 5, "epoch": 5, "loss": 0.25}])
+    warning = {"step": 7, "text": f"The loss of step 7 is not a number, {STOPPED}."}
+    (run / "warnings.jsonl").write_text(json.dumps(warning) + "\n")
+    with served(tmp_path) as port:
+        assert listed(port)["run"]["state"] == "broken"
 
 
 def test_new_lines_and_new_runs_appear_without_a_restart(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.files import write_csv_atomically, write_json_atomically
+from flexpredict.runs.result_files import unusual_settings
 from flexpredict.runs.run_folder import versions
 from flexpredict.settings.ranges import Checked
 from flexpredict.showing import numbers_table
@@ -168,12 +169,6 @@ class ResultPlaces(ResultTable):
             write_result(result, path)
             result.files.append(path)
         super().save(result, fabric, alone)
-
-
-def unusual_settings(protocol: Mapping[str, Any]) -> list[str]:
-    """What sets numbers apart from others on the same data, in words: for titles, columns, files and model cards."""
-    overlap = "TESTED ON TRAINING IMAGES" if protocol.get("overlap") else ""
-    return [words for words in (protocol.get("settings"), overlap) if words]
 
 
 def encoder_facts(encoder: "ImageEncoder") -> dict[str, Any]:

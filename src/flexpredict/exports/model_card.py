@@ -12,10 +12,10 @@ import yaml
 from flexpredict import __version__
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.results import unusual_settings
 from flexpredict.exports.format import Format, quoted
 from flexpredict.exports.verification import Difference
 from flexpredict.model.encoder import heads_of, norm_eps_of
+from flexpredict.runs.result_files import read_result, unusual_settings
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.run_record import Run, read_run
 
@@ -147,7 +147,7 @@ def collect_results(name: str, fingerprint: str, place: Path | None) -> Measured
     found: list[dict[str, Any]] = []
     others = 0
     for file in sorted(place.rglob("*.json")) if place.is_dir() else [place]:
-        result = _read(file)
+        result = read_result(file)
         if result is None:
             if file == place:
                 raise UserError(f"results={file} is not a result of an evaluation. Name one, or a folder of them.")
@@ -167,15 +167,3 @@ def _rows(result: dict[str, Any]) -> list[list[str]]:
     settings = ", ".join(unusual_settings(result["protocol"])) or "as usual"
     before = [result["task"], result.get("data", ""), settings]
     return [[*before, name, f"{value:.2f}"] for name, value in result["numbers"].items()]
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    """A result, or None where the file is something else."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    kinds = {"task": str, "numbers": dict, "protocol": dict}
-    if not isinstance(content, dict) or not all(isinstance(content.get(key), kind) for key, kind in kinds.items()):
-        return None
-    return content if all(isinstance(value, int | float) for value in content["numbers"].values()) else None

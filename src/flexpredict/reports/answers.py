@@ -112,7 +112,7 @@ def _learning(run: Run) -> Iterator[Answer]:
 
 
 def _rising_loss(run: Run) -> Iterator[Answer]:
-    loss = _means(run, "loss")
+    loss = _averaged(_means(run, "loss"))
     if len(loss) < 4:
         return
     lowest = min(loss, key=lambda point: point[1])
@@ -126,13 +126,14 @@ def _rising_loss(run: Run) -> Iterator[Answer]:
         text = f"{rose}. Targets change while they are learned, so that may be right."
         yield Answer("learning", "open", "Not known", text, question)
     elif now >= max(_NEAR * before, _FEW_DIRECTIONS):
+        richer = now > _RISE * before
+        meaning = "they became richer and harder to predict" if richer else "they are as rich as before"
         yield Answer(
             "learning",
             "good",
-            "Harder targets",
-            f"{rose}, while the rank of the targets went from {format_number(before)} to {format_number(now)}: they "
-            "became richer and harder to predict. The target encoder moves with the encoder, so losses of different "
-            "steps do not compare.",
+            "Harder targets" if richer else "Other targets",
+            f"{rose}, while the rank of the targets went from {format_number(before)} to {format_number(now)}: "
+            f"{meaning}. The target encoder moves with the encoder, so losses of different steps do not compare.",
             question,
         )
     else:
@@ -266,6 +267,16 @@ def _probe(run: Run) -> tuple[str, list[Point]] | None:
 
 def _means(run: Run, key: str) -> list[Point]:
     return [bucket.mean for bucket in run.series.get(key, Series()).buckets if bucket.count]
+
+
+def _averaged(points: list[Point]) -> list[Point]:
+    """Each with its neighbors, a twentieth of all, so that one low value in a noisy log is not taken for a turn."""
+    half = len(points) // 40
+    windows = (points[max(0, i - half) : i + half + 1] for i in range(len(points)))
+    return [
+        (step, sum(value for _, value in window) / len(window))
+        for (step, _), window in zip(points, windows, strict=True)
+    ]
 
 
 def _last(run: Run, key: str, most: int = 3) -> float | None:

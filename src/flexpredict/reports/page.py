@@ -9,7 +9,7 @@ from flexpredict.reports.curves import curve_data, drawn_sections
 from flexpredict.reports.key_numbers import key_numbers, key_table
 from flexpredict.reports.numbers import format_number, said
 from flexpredict.reports.rendering import CHARTING_LIBRARY, render
-from flexpredict.reports.side_by_side import result_rows, setting_groups
+from flexpredict.reports.side_by_side import result_groups, setting_groups
 from flexpredict.reports.views.stored import Views
 from flexpredict.runs.run_record import Run, Warned, number
 
@@ -68,7 +68,7 @@ def render_page(subjects: Sequence[Subject], views: Views | None = None, served:
         sections=drawn_sections(runs),
         curves=curve_data(runs, labels),
         views=_labeled(views, subjects),
-        results=result_rows([{} if subject.record is None else subject.record.results for subject in subjects]),
+        results=result_groups([{} if subject.record is None else subject.record.results for subject in subjects]),
         recipe=setting_groups([subject.settings for subject in subjects]),
         environment=setting_groups([run.environment for run in runs]) if runs else [],
         skipped=[(label, run.skipped, run.more_skipped) for label, run in logged if run.skipped],

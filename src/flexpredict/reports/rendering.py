@@ -7,6 +7,7 @@ that cannot end early, and the page's own policy lets the browser run no script 
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -17,7 +18,9 @@ from markupsafe import Markup, escape
 from flexpredict.errors import printable
 
 _STATIC = resources.files("flexpredict.reports") / "static"
+_BREAKS = re.compile(r"[_/]|\.(?!\d)")
 CHARTING_LIBRARY = "vendor/uPlot.iife.min.js"
+_LICENSE = "vendor/uPlot.LICENSE"
 
 
 def render(template: str, style: tuple[str, ...], script: tuple[str, ...], policy: str = "", **content: Any) -> str:
@@ -29,7 +32,8 @@ def render(template: str, style: tuple[str, ...], script: tuple[str, ...], polic
         policy: what the page may do besides, in the words of a Content-Security-Policy.
         content: what the template takes.
     """
-    scripts = [("", _static(name)) for name in script if name == CHARTING_LIBRARY]
+    # Whoever hands a page on hands the library on, and its license wants to go along.
+    scripts = [("", f"/*\n{_static(_LICENSE)}*/\n{_static(name)}") for name in script if name == CHARTING_LIBRARY]
     scripts.append(("module", "\n".join(_static(name) for name in script if name != CHARTING_LIBRARY)))
     return (
         _environment()
@@ -58,10 +62,8 @@ def json_block(value: Any) -> Markup:
 
 
 def breakable(name: object) -> Markup:
-    """A long name or value, with places where a line may be broken: never in the middle of a word or option."""
-    text = str(escape(printable(str(name))))
-    for mark in ("_", ".", "/"):
-        text = text.replace(mark, f"{mark}<wbr>")
+    """A long name or value, with places where a line may be broken: never inside a word, an option or a number."""
+    text = _BREAKS.sub(r"\g<0><wbr>", str(escape(printable(str(name)))))
     words = (f'<span class="word">{word}</span>' if "-" in word else word for word in text.split(" "))
     return Markup(" ".join(words))
 

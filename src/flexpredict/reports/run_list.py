@@ -83,7 +83,8 @@ def listed(name: str, run: Run, changed: float) -> dict[str, Any]:
     positions = run.config.get("positions")
     kind = positions.get("kind") if isinstance(positions, dict) else positions
     done = _share_done(run)
-    state = "finished" if done == 1 else "training" if time.time() - changed < _STILL_TRAINING else "stopped"
+    training = time.time() - changed < _STILL_TRAINING
+    state = "broken" if run.broke_down else "finished" if done == 1 else "training" if training else "stopped"
     return {
         "name": name,
         "model": said(run.config.get("model")),
@@ -132,7 +133,7 @@ def _spark(run: Run) -> list[float]:
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    files = [
-        file for file in folder.iterdir() if file.suffix in (".yaml", ".json", ".jsonl", ".html", ".safetensors")
-    ]
+    kinds = (".yaml", ".json", ".jsonl", ".html", ".safetensors")
+    # A folder is younger once an evaluation has written into it.
+    files = [file for file in folder.iterdir() if file.suffix in kinds or file.is_dir()]
     return tuple(sorted((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files))

@@ -1,5 +1,6 @@
 """Settings and results of several runs side by side, with what differs marked."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +9,12 @@ from flexpredict.reports.numbers import format_number, said
 from flexpredict.runs.run_record import flat
 
 _MOST_ROWS = 2000  # of settings: a recipe has about a hundred
+_NOT_BETTER = re.compile(r"lost|decay|error|share|place R²|RMSE|AbsRel")  # results of which more is not better
 
 
 @dataclass(frozen=True)
 class Row:
-    """A name and its value in each run; best: the runs whose value is the highest, of results."""
+    """A name and its value in each run; best: the runs with the highest value, of results where more is better."""
 
     name: str
     values: tuple[str, ...]
@@ -48,17 +50,19 @@ def setting_groups(settings: Sequence[Mapping[str, Any]]) -> list[Group]:
     return groups
 
 
-def result_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """results: of each run, numbers by what was measured."""
+def result_groups(results: Sequence[Mapping[str, Any]]) -> list[Group]:
+    """results: of each run, numbers by what was measured; `probe, birds: 20-NN` stands under `probe, birds`."""
     names = dict.fromkeys(name for one in results for name in one)
-    rows = []
+    groups: dict[str, list[Row]] = {}
     for name in names:
         values = [one.get(name) for one in results]
         numbers = [value for value in values if isinstance(value, float | int) and not isinstance(value, bool)]
         highest = max(numbers, default=None)
-        best = tuple(len(numbers) > 1 and value == highest and value is not None for value in values)
-        rows.append(Row(name, tuple(_written(value) for value in values), best))
-    return rows
+        ranked = len(numbers) > 1 and not _NOT_BETTER.search(name)
+        best = tuple(ranked and value == highest for value in values)
+        title, _, short = name.rpartition(": ")
+        groups.setdefault(title, []).append(Row(short, tuple(_written(value) for value in values), best))
+    return [Group(title, tuple(rows)) for title, rows in groups.items()]
 
 
 _ABSENT = object()
@@ -69,4 +73,6 @@ def _row(name: str, values: Sequence[Any]) -> Row:
 
 
 def _written(value: Any) -> str:
-    return "" if value is None else format_number(value, 4) if isinstance(value, float) else said(value)
+    if not isinstance(value, float):
+        return "" if value is None else said(value)
+    return f"{value:.2f}" if 1 <= abs(value) < 1000 or value == 0 else format_number(value, 4)

@@ -76,7 +76,7 @@ def _subjects(names: Sequence[str | Path]) -> list[Subject]:
                 "layers": encoder.depth,
                 "patch": "x".join(map(str, encoder.patch_size)),
                 "trained at": "x".join(map(str, encoder.image_size)),
-                "details": list(encoder.details),
+                "details": " ".join(detail.rstrip(".") + "." for detail in encoder.details),
             }
             subjects.append(Subject(label, None, encoder.what, facts))
     return subjects

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flexpredict.errors import UserError
+from flexpredict.runs.result_files import results_of
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.series import Series, is_finite
 
@@ -82,7 +83,7 @@ def read_run(run: Path) -> Run:
             record.more_skipped += 1
     environment = _read_json(record, folder.environment)
     record.environment = environment if isinstance(environment, dict) else {}
-    record.results = _named_results(_read_json(record, run / "results.json"))
+    record.results = _named_results(_read_json(record, run / "results.json")) | results_of(run)
     record.encoders = tuple(path.name for path in (folder.encoder, folder.best_encoder) if path.is_file())
     return record
 

@@ -3,6 +3,7 @@
 const FEW_POINTS = 40;  // up to here every point gets a dot
 const LEAST_SPAN = 0.1;  // of the values: a smaller change is drawn as the small change it is
 const PLOT_HEIGHT = 192;
+const AXIS_FONT = "11px system-ui, sans-serif";
 
 // view: along, scale, smoothing, range (of the x axis, or null) and zoomTo(range), shared by all charts.
 function drawChart(figure, chart, runs, view) {
@@ -26,7 +27,10 @@ function drawChart(figure, chart, runs, view) {
       x: { time: false, range: (u, low, high) => view.range ?? (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
       y: { distr: log ? 3 : 1, log: 10, range: (u, low, high) => log ? decades(low, high) : valueRange(low, high, chart.share, exact) },
     },
-    axes: [axis({ space: 60, size: 34 }, ""), axis({ size: 52, space: 28 }, chart.unit)],
+    axes: [
+      axis({ space: 60, size: 24, label: view.along, labelSize: 16, labelGap: 0, labelFont: AXIS_FONT }, ""),
+      axis({ size: 52, space: 28 }, chart.unit),
+    ],
     series: [{}, ...series],
     cursor: {
       y: false, points: { size: 8, fill: (u, i) => u.series[i].stroke(), show: true },
@@ -99,7 +103,7 @@ function valueRange(low, high, share, exact) {
 
 function axis(sizes, unit) {
   return {
-    ...sizes, stroke: () => cssColor("--soft"), font: "11px system-ui, sans-serif", gap: 6,
+    ...sizes, stroke: () => cssColor("--soft"), font: AXIS_FONT, gap: 6,
     grid: { stroke: () => cssColor("--rule"), width: 1 }, ticks: { show: false },
     values: (u, ticks, index, space, spacing) => {
       if (u.scales[u.axes[index].scale].distr === 3) {

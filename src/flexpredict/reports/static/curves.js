@@ -19,12 +19,17 @@ function startCurves() {
   themeChanged.addEventListener("change", () => charts.forEach(({ drawn }) => drawn.redraw(false)));
   const resized = new ResizeObserver(entries => entries.forEach(({ target, contentRect }) => {
     const drawn = charts.find(({ plot }) => plot === target)?.drawn;
-    if (drawn && contentRect.width && drawn.width !== Math.floor(contentRect.width)) {
-      drawn.setSize({ width: Math.floor(contentRect.width), height: PLOT_HEIGHT });
-    }
+    if (drawn && contentRect.width && drawn.width !== Math.floor(contentRect.width)) setWidth(drawn, contentRect.width);
   }));
+  // No script runs once the page has the shape of the paper: charts are drawn before, about as wide as they will be.
+  addEventListener("beforeprint", () => charts.forEach(({ plot, drawn }) => setWidth(drawn, plot.closest(".rows-of-1") ? 640 : 300)));
+  addEventListener("afterprint", () => charts.forEach(({ plot, drawn }) => setWidth(drawn, plot.clientWidth)));
   redrawCharts();
   charts.forEach(({ plot }) => { resized.observe(plot); plot.addEventListener("keydown", onChartKey); });
+}
+
+function setWidth(drawn, width) {
+  drawn.setSize({ width: Math.floor(width), height: PLOT_HEIGHT });
 }
 
 function redrawCharts() {

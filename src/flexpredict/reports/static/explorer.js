@@ -1,5 +1,6 @@
 // The explorer: one patch is pointed at, and for each model that is shown the maps of that patch are computed.
 
+const NEIGHBORS = 6;
 const explorer = { models: [], sets: {}, image: 0, mask: 0, layer: 0, patch: 0, ratio: null, draw: 0, draws: "mean", kind: "nearest", shown: new Set(), maps: {} };
 
 async function startExplorer() {
@@ -64,9 +65,9 @@ function mapsOf(model) {
   if (target >= 0) {
     const prediction = row(predictions[explorer.mask], image * mask.targets.length + target);
     maps.prediction = cosines(prediction, layers[0], image * patches, patches);
-    maps.neighbors = nearestPatches(prediction, layers[0], patches, images, image, 6);
+    maps.neighbors = nearestPatches(prediction, layers[0], patches, images, image, NEIGHBORS);
   } else {
-    maps.neighbors = nearestPatches(own, layers[layer], patches, images, image, 6);
+    maps.neighbors = nearestPatches(own, layers[layer], patches, images, image, NEIGHBORS);
   }
   if (positions) {
     const level = explorer.ratio === null ? model.positions.level : explorer.ratio / model.positions.ratio;
@@ -80,13 +81,13 @@ function mapsOf(model) {
 function explore() {
   const model = lead(), mask = model.masks[explorer.mask], set = explorer.sets[model.set];
   drawScene(document.getElementById("scene"), set.pictures[explorer.image % set.pictures.length], model.grid, mask, explorer.patch);
-  explorer.maps = {};
+  const isShown = (_, i) => explorer.shown.has(i);
+  explorer.maps = Object.fromEntries(explorer.models.filter(isShown).map(each => [each.label, mapsOf(each)]));
+  document.getElementById("views").classList.toggle("several", explorer.shown.size > 1);
   explorer.models.forEach((each, i) => {
     const panel = document.getElementById(`model-${i}`);
-    panel.hidden = !explorer.shown.has(i);
-    if (panel.hidden) return;
-    explorer.maps[each.label] = mapsOf(each);
-    showMaps(panel, each, explorer.maps[each.label]);
+    panel.hidden = !isShown(each, i);
+    if (!panel.hidden) showMaps(panel, each, explorer.maps[each.label]);
   });
   tellPatch(model, mask);
   showNoise();
@@ -100,27 +101,28 @@ function tellPatch(model, mask) {
   const { patch } = explorer;
   const state = !mask ? "" : mask.targets.includes(patch) ? "masked, and predicted" : mask.context.includes(patch) ? "seen" : "hidden, not predicted";
   const found = explorer.maps[model.label];
-  const like = found.prediction && `; its prediction is most like ${inWords(extremes(found.prediction).high, model.grid)}`;
+  const whose = explorer.shown.size > 1 ? `the prediction of ${model.label}` : "its prediction";
+  const like = found.prediction && `; ${whose} is most like ${inWords(extremes(found.prediction).high, model.grid)}`;
   document.getElementById("pointed").textContent = `Patch at ${inWords(patch, model.grid)}${state && `: ${state}`}${like || ""}.`;
 }
 
 function showMaps(panel, model, maps) {
   const set = explorer.sets[model.set], picture = set.pictures[explorer.image % set.pictures.length];
-  const share = explorer.kind === "nearest";
-  for (const [name, map] of [["prediction", maps.prediction], ["own", maps.own], ["position", maps.position]]) {
+  for (const name of ["prediction", "own", "position"]) {
+    const map = maps[name], asShare = name === "position" && explorer.kind === "nearest";
     const figure = panel.querySelector(`[data-map="${name}"]`);
     figure.classList.toggle("absent", !map);
     figure.hidden = !map && !(name === "prediction" && model.masks.length);
     if (!map) continue;
-    const { low, high } = extremes(map), asShare = name === "position" && share;
-    const range = asShare ? [0, Math.max(map[high], 1e-6)] : [map[low], map[high]];
+    const { high } = extremes(map), range = asShare ? [0, map[high]] : sharedRange(name);
     drawMap(figure.querySelector("canvas"), picture, model.grid, map, maps.patch, range);
     const written = value => asShare ? formatNumber(100 * value, 3, "%") : value.toFixed(2).replace("-", "−");
     figure.querySelector(".low").textContent = written(range[0]);
     figure.querySelector(".high").textContent = written(range[1]);
     figure.querySelector("canvas").setAttribute("aria-label", `Highest, ${written(map[high])}, at ${inWords(high, model.grid)}`);
-    if (name === "position") figure.querySelector("small").textContent = positionWords(model, map, maps, share);
+    if (name === "position") figure.querySelector("small").textContent = positionWords(model, maps, asShare);
   }
+  panel.querySelector(".nearest small").textContent = `Patches most like ${maps.prediction ? "the prediction" : "the patch itself"}`;
   const strip = panel.querySelector(".patches");
   maps.neighbors.forEach((found, i) => {
     const tile = strip.children[i];
@@ -130,16 +132,29 @@ function showMaps(panel, model, maps) {
   });
 }
 
-function positionWords(model, map, maps, share) {
-  const noise = `noise to signal ${(maps.level * model.positions.ratio).toFixed(2)}`;
-  return share ? `${formatNumber(100 * map[maps.patch], 3, "%")} of draws stay in place; ${noise}` : `Cosine with each position; ${noise}`;
+// Of all models that are shown: one color is one cosine. (Shares are another matter: the wider spread, the smaller.)
+function sharedRange(name) {
+  const maps = Object.values(explorer.maps).flatMap(each => each[name] ? [each[name]] : []);
+  return [Math.min(...maps.map(map => map[extremes(map).low])), Math.max(...maps.map(map => map[extremes(map).high]))];
 }
 
-// How strong the noise is: of each run's own level, until the slider is moved.
+function positionWords(model, maps, asShare) {
+  const noise = (maps.level * model.positions.ratio).toFixed(2);
+  if (!asShare) return `Cosine with each position, noise ${noise}`;
+  const stay = maps.position[maps.patch];
+  if (explorer.draws === "one") return `${stay ? "This draw stays in place" : "This draw moves away"}, noise ${noise}`;
+  return `${formatNumber(100 * stay, 3, "%")} of draws stay in place, noise ${noise}${stay > 0.999 ? ": give more to see it blur" : ""}`;
+}
+
+function trainedRatio({ positions }) {
+  return positions ? positions.level * positions.ratio : 0;
+}
+
+// How strong the noise is: each run has its own until the slider is moved, which shows the strongest.
 function showNoise() {
-  const model = lead(), slider = document.getElementById("noise-level");
-  const own = model.positions ? model.positions.level * model.positions.ratio : 0;
-  slider.value = explorer.ratio ?? own;
-  document.getElementById("noise-value").textContent = explorer.ratio === null ? `${own.toFixed(2)}, as trained` : explorer.ratio.toFixed(2);
+  const trained = Math.max(...explorer.models.filter((_, i) => explorer.shown.has(i)).map(trainedRatio));
+  document.getElementById("noise-level").value = explorer.ratio ?? trained;
+  document.getElementById("noise-value").textContent = explorer.ratio === null ? `${trained.toFixed(2)}, as trained` : explorer.ratio.toFixed(2);
+  document.getElementById("as-trained").hidden = explorer.ratio === null;
   document.getElementById("next-draw").hidden = explorer.draws !== "one";
 }

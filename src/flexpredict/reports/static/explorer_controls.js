@@ -14,16 +14,16 @@ function buildControls() {
   masks.append(...Array.from({ length: most }, (_, i) => new Option(`mask ${i + 1}`, i)), new Option("none", -1));
   explorer.mask = most ? 0 : -1;
   masks.value = explorer.mask;
-  masks.parentNode.hidden = !most;
+  masks.parentNode.hidden = document.getElementById("legend").hidden = !most;
   const moving = explorer.models.some(model => model.positions);
-  const trained = explorer.models.map(({ positions }) => positions ? positions.level * positions.ratio : 0);
-  document.getElementById("noise-level").max = Math.max(2, Math.ceil(1.25 * Math.max(...trained)));
+  document.getElementById("noise-level").max = Math.max(2, Math.ceil(1.25 * Math.max(...explorer.models.map(trainedRatio))));
   for (const id of ["noise-level", "draws", "positions"]) document.getElementById(id).parentNode.hidden = !moving;
   const names = lead().layers.map(layer => layer.name);
   document.getElementById("layer").append(...names.map((name, i) => new Option(name, i)));
   listen("mask", "change", value => { explorer.mask = Number(value); });
   listen("layer", "change", value => { explorer.layer = Number(value); });
   listen("noise-level", "input", value => { explorer.ratio = Number(value); });
+  listen("as-trained", "click", () => { explorer.ratio = null; });
   listen("draws", "change", value => { explorer.draws = value; });
   listen("positions", "change", value => { explorer.kind = value; });
   listen("next-draw", "click", () => { explorer.draw += 1; });
@@ -79,29 +79,33 @@ function buildThumbnails() {
 
 function buildPanels() {
   const captions = {
-    prediction: ["What the prediction is like", "Cosine of the predicted features with each patch"],
-    own: ["What the patch itself is like", "Cosine of its features with each patch"],
-    position: ["Where it seems to be", ""],
+    prediction: ["Prediction resembles", "Cosine of the predicted features with each patch"],
+    own: ["Patch itself resembles", "Cosine of its features with each patch"],
+    position: ["Position seems to be", ""],
   };
   explorer.models.forEach((model, i) => {
     const maps = Object.entries(captions).map(([name, [title, note]]) => {
       const canvas = make("canvas");
       canvas.setAttribute("role", "img");
       const figure = make("figure", { className: "map" },
-        make("figcaption", {}, make("b", { textContent: title }), make("small", { textContent: note })),
+        caption(title, note),
         canvas, make("p", { className: "scale" }, make("span", { className: "low" }), make("i"), make("span", { className: "high" })));
       figure.dataset.map = name;
       if (name === "prediction") figure.append(make("p", { className: "instead", textContent: "Choose a masked patch." }));
       return figure;
     });
-    const patches = make("div", { className: "patches" }, ...Array.from({ length: 6 }, () => make("div", {}, make("canvas"), make("small"))));
+    const patches = make("div", { className: "patches" }, ...Array.from({ length: NEIGHBORS }, () => make("div", {}, make("canvas"), make("small"))));
     const panel = make("article", { id: `model-${i}` },
       modelTitle(model, make("small", { textContent: model.what })),
       make("div", { className: "maps" }, ...maps),
-      make("p", { className: "nearest-title", textContent: "Nearest patches in other images" }), patches);
+      make("figure", { className: "nearest" }, caption("Nearest in other images", ""), patches));
     document.getElementById("views").append(panel);
     if (explorer.models.length > 1) buildChoice(model, i);
   });
+}
+
+function caption(title, note) {
+  return make("figcaption", {}, make("b", { textContent: title }), make("small", { textContent: note }));
 }
 
 function modelTitle(model, ...more) {

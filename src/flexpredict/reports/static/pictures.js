@@ -11,7 +11,7 @@ function startPictures() {
       safePicture(image.uri, image.name), safePicture(components[i], `Components of ${image.name}`),
       ...(attention ? [safePicture(attention[i], `Attention in ${image.name}`)] : [])))));
     if (model.films?.length) {
-      place.append(hint("Objects followed through videos of DAVIS: the masks of the first frame are given, the others are carried along by similar patches."));
+      place.append(hint("Objects followed through videos (evaluate davis): the masks of the first frame are given, and carried on from patch to similar patch."));
       place.append(make("div", { className: "films" }, ...model.films.map(({ uri, name }) => tile({ uri, name }, name))));
     }
     place.append(hint(`The nearest of ${neighbors.searched} images, by the cosine of their features; the query is at the left.`));
