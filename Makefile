@@ -32,7 +32,7 @@ bench: export THP_MEM_ALLOC_ENABLE = 1
 bench: install
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/forward.py
+	$(BIN)/python benchmarks/extraction.py
 	$(BIN)/python benchmarks/stochastic_positions.py
 	$(BIN)/python benchmarks/masking.py
 	$(BIN)/python benchmarks/linear_probe.py

@@ -184,6 +184,17 @@ def test_what_cannot_be_used_is_refused_before_any_image_is_encoded(
     assert encoder.seen == 0 and not (tmp_path / "results").exists()
 
 
+def test_maps_of_which_nothing_is_known_are_told_before_hours_of_encoding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, encoder = write_depths(tmp_path), MeanColor()
+    Image.fromarray(np.zeros((32, 40), np.uint16)).save(tmp_path / "depth" / "003.png")
+    encoder.fails_after = 0
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_depth(encoder, data, data, out=None)
+    assert "WARNING: 1 of 10 depth maps" in capsys.readouterr().out
+
+
 def test_a_name_without_depth_maps_and_damaged_maps_are_refused(tmp_path: Path) -> None:
     data = write_depths(tmp_path)
     with pytest.raises(UserError, match="names no depth maps"):

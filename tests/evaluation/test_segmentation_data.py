@@ -115,6 +115,17 @@ def test_images_without_a_label_and_patches_larger_than_what_they_show_are_told(
     assert any("smaller than one patch" in warning for warning in evaluated(data, image_size=24).warnings)
 
 
+def test_they_are_told_before_hours_of_encoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = two_folders(tmp_path, 10)
+    empty = tmp_path / "masks" / "004.png"
+    write_mask(np.full_like(read_mask(empty), 255), empty)
+    encoder = MeanColor()
+    encoder.fails_after = 0
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_segmentation(encoder, data, data, out=None)
+    assert "WARNING: 1 of 10 training images have no labeled pixel" in capsys.readouterr().out
+
+
 def test_a_large_background_does_not_hide_that_objects_are_smaller_than_patches() -> None:
     images, _ = open_masked_images("scenes:2,size=32", "test")
     counts = np.zeros((2, 256), np.int64)

@@ -15,6 +15,7 @@ from ranks import call_on_two_ranks
 from rich.console import Console
 from tiny import write_pictures
 
+import flexpredict
 from flexpredict.cli import main
 from flexpredict.data.sources.opening import ImageSource, open_source
 from flexpredict.encoders.image_encoder import ImageEncoder
@@ -89,6 +90,20 @@ def test_other_weights_settings_or_images_make_other_features(tmp_path: Path) ->
     torch.testing.assert_close(changed.vectors[7], torch.tensor([10.0, 20.0, 30.0]), atol=1e-3, rtol=0)
     kept = torch.arange(40) != 7
     assert torch.equal(changed.vectors[kept], first.vectors[kept])
+
+
+@pytest.mark.parametrize("name", ["plain", "timm:test_vit,pretrained=no"])
+def test_features_of_the_last_layers_hold_those_of_the_last(name: str, tmp_path: Path, own_cache: Path) -> None:
+    source, vit = folder(tmp_path), "vit_tiny_patch16_224"
+    plain = ViTEncoder(build_encoder(vit, (32, 32), options={"depth": 3, "embed_dim": 24}), vit, vit)
+    encoder = plain.eval() if name == "plain" else flexpredict.load(name)
+    how = replace(HOW, image_size=32)
+    alone = extract_features(encoder, source, how).vectors
+    cached(encoder, source, replace(how, layers=3))
+    parts = len(list(own_cache.rglob("part-*")))
+    torch.testing.assert_close(cached(encoder, source, how).vectors, alone)
+    made = len(list(own_cache.rglob("part-*"))) - parts
+    assert made == (0 if name == "plain" else parts), "timm's own pooling of the last layer may be another"
 
 
 def test_what_cannot_be_read_is_left_out_and_counted_up_to_a_twentieth(tmp_path: Path) -> None:

@@ -218,6 +218,27 @@ def test_learned_positions_stay_learned_whatever_else_the_recipe_names(tmp_path:
         started(f"{tmp_path}/x.pth,heads=6", **named)
 
 
+def test_an_image_is_one_vector_in_the_same_way_before_and_after(tmp_path: Path) -> None:
+    """Otherwise a probe of both would compare class token and mean, not the encoders."""
+    small = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 0}
+    vit = unsettled(timm.create_model("vit_tiny_patch16_224", **small))
+    torch.save(vit.state_dict(), tmp_path / "x.pth")
+    before = flexpredict.load(f"{tmp_path}/x.pth,heads=2")
+    fields = {name: RECIPE[name] for name in ("batch_size", "accelerator", "devices")}
+    still = {**fields, "epochs": 0.5, "optimizer": {"encoder_lr": 0.0}}
+    pretrain("scenes:16,size=32", tmp_path / "on", **still, init_from=f"{tmp_path}/x.pth,heads=2")
+    pretrain("scenes:16,size=32", tmp_path / "further", **still, init_from=str(tmp_path / "on"))
+    images = pixels(32, 32)
+    assert before.pooling == "class"
+    for run in ("on", "further"):
+        after = flexpredict.load(tmp_path / run)
+        assert after.pooling == "class", run
+        torch.testing.assert_close(after.pooled(images), before.pooled(images), **CLOSE)
+    with_own_class_token = {**RECIPE, "epochs": 1, "class_token": True}
+    pretrain("scenes:16,size=32", tmp_path / "new", **with_own_class_token)
+    assert flexpredict.load(tmp_path / "new").pooling == "mean", "nothing has trained its class token"
+
+
 def test_what_a_checkpoint_does_not_tell_can_be_said_after_its_name(tmp_path: Path) -> None:
     small = {"img_size": (16, 64), "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 0}
     vit = unsettled(timm.create_model("vit_tiny_patch16_224", class_token=False, global_pool="avg", **small))

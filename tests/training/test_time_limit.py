@@ -282,6 +282,13 @@ def test_enough_time_gives_no_advice(
     assert "short for this encoder" not in capsys.readouterr().out
 
 
+def test_an_encoder_that_has_learned_already_needs_no_hundred_thousand_images(
+    pictures: str, finished: Path, tmp_path: Path, fake_time: FakeTime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain(pictures, tmp_path / "continued", **TIMED, minutes=0.3, init_from=str(finished))
+    assert "0.3 minutes allow" in (said := capsys.readouterr().out) and "short for this encoder" not in said
+
+
 def test_the_largest_encoder_that_is_fast_enough_is_suggested() -> None:
     recipe = make_recipe({"model": "vit_small_patch16_224", "image_size": 64, "patch_size": 8})
     plan = plan_of(recipe)

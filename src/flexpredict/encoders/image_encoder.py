@@ -117,6 +117,10 @@ class ImageEncoder(nn.Module, ABC):
         """What `pooled` does when asked for this; a model's own way may be neither a mean nor its class token."""
         return pooling or self.pooling
 
+    def pools_layers_alike(self, pooling: Pooling | None) -> bool:
+        """Whether `pooled` of the last layer alone gives what it gives of that layer beside others."""
+        return True
+
     def check_layers(self, count: int) -> None:
         """Refuse more layers than there are."""
         if not 1 <= count <= self.depth:

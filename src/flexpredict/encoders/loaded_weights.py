@@ -39,10 +39,11 @@ class LoadedWeights:
     def pooling(self) -> Pooling:
         """How its own head makes one vector of an image.
 
-        Nothing in I-JEPA trains a class token, so patches are averaged in our own encoders even where there is one.
+        Nothing in I-JEPA trains a class token, so patches are averaged in our own encoders even where there is one,
+        unless they were begun with weights that are pooled by it: those say so (`global_pool`).
         """
-        trained = self.format and self.spec.class_token and self.spec.options.get("global_pool") != "avg"
-        return "class" if trained else "mean"
+        usual = "token" if self.format and self.spec.class_token else "avg"
+        return "class" if self.spec.options.get("global_pool", usual) == "token" else "mean"
 
     def build(self) -> Encoder:
         """The encoder with these weights, in evaluation mode."""

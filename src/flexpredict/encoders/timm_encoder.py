@@ -67,6 +67,9 @@ class TimmEncoder(ForeignEncoder):
     def pooling_in_words(self, pooling: Pooling | None) -> str:
         return pooling or self._own_pooling or self.pooling
 
+    def pools_layers_alike(self, pooling: Pooling | None) -> bool:
+        return not self._own_pooling or pooling not in (None, self._own_pooling)
+
     def architecture(self) -> str:
         return f"{super().architecture()} {self.model.pretrained_cfg['architecture']}"
 
@@ -93,7 +96,7 @@ class TimmEncoder(ForeignEncoder):
         self, pixels: Tensor, count: int, pooling: Pooling | None, layers: list[Tokens] | None = None
     ) -> Tensor:
         """Of the last layer alone, and pooled in the model's own way: what its classifier would be given."""
-        if count > 1 or not self._own_pooling or pooling not in (None, self._own_pooling):
+        if count > 1 or self.pools_layers_alike(pooling):
             return super()._pooled(pixels, count, pooling, layers)
         vector: Tensor = self.model.forward_head(self.model.forward_features(pixels), pre_logits=True)
         return vector.float()

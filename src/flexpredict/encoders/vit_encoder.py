@@ -22,6 +22,7 @@ class ViTEncoder(ImageEncoder):
         encoder: with the weights in timm's layout.
         spec: how to build it, for exports.
         details: what was found in its files, a line each.
+        pooling: how to make one vector of an image (default: mean, unless the encoder was built for its class token).
     """
 
     def __init__(
@@ -32,12 +33,13 @@ class ViTEncoder(ImageEncoder):
         *,
         spec: EncoderSpec | None = None,
         details: tuple[str, ...] = (),
-        pooling: Pooling = "mean",
+        pooling: Pooling | None = None,
         mean: tuple[float, ...] = MEAN,
         std: tuple[float, ...] = STD,
     ) -> None:
         size = (encoder.grid[0] * encoder.patch_size[0], encoder.grid[1] * encoder.patch_size[1])
-        super().__init__(name, what, encoder.dim, encoder.depth, encoder.patch_size, size, pooling, mean, std)
+        own: Pooling = "class" if encoder.vit.global_pool == "token" else "mean"
+        super().__init__(name, what, encoder.dim, encoder.depth, encoder.patch_size, size, pooling or own, mean, std)
         self.encoder, self.spec, self.details = encoder, spec, details
 
     @classmethod

@@ -1,9 +1,10 @@
 """Frozen features of all images: extracted in parts, which several processes share, and cached by content."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, groupby
 
@@ -67,19 +68,19 @@ def cached_features(
     encoder.check_layers(how.layers)
     if how.pooling is not None and fabric.world_size > 1:  # Only a pass shows whether there is a class token.
         feature_shape(encoder, how)
-    size = images_in_part(4 * encoder.dim * how.layers)
-    facts = [json.dumps(how.describe(encoder), sort_keys=True), source.fingerprint(), str(len(source)), str(size)]
-    parts = PartsFolder(cache_folder() / "features" / digest([_VERSION, *facts]))
+    parts = _cached_parts(encoder, source, how, fabric)
     try:
-        parts.path.mkdir(parents=True, exist_ok=True)
+        parts.folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"Features are cached in {parts.path}, which cannot be created: {error.strerror}. Set FLEXPREDICT_CACHE "
-            "to a folder that can be written to."
+            f"Features are cached in {parts.folder.path}, which cannot be created: {error.strerror}. Set "
+            "FLEXPREDICT_CACHE to a folder that can be written to."
         ) from error
-    stored = make_parts(source, encoder, how, parts, size, fabric, console)
+    stored = make_parts(source, encoder, replace(how, layers=parts.layers), parts.folder, parts.size, fabric, console)
     # A part without any readable image has no width.
     filled = [part.tensor("features") for part in stored if part.facts["rows"]]
+    if parts.layers > how.layers:
+        filled = [features[:, -encoder.dim :] for features in filled]
     features = Features(
         torch.cat(filled) if filled else torch.empty(0, 0),
         torch.cat([torch.empty(0, dtype=torch.int64), *(part.tensor("indices") for part in stored)]),
@@ -87,6 +88,40 @@ def cached_features(
     )
     require_readable(source, features.skipped)
     return features
+
+
+@dataclass(frozen=True)
+class _CachedParts:
+    """Where features of the last so many layers are kept."""
+
+    layers: int
+    size: int  # images in each part but the last
+    folder: PartsFolder
+
+    def are_all_there(self, images: int) -> bool:
+        return self.folder.path.is_dir() and len(self.folder.finished()) == math.ceil(images / self.size)
+
+
+def _cached_parts(encoder: ImageEncoder, source: ImageSource, how: Extraction, fabric: Fabric) -> _CachedParts:
+    """Where to keep the features, or where features of more layers are kept already: the last layer is among them."""
+    described, fingerprint = how.describe(encoder), source.fingerprint()
+
+    def of_layers(layers: int) -> _CachedParts:
+        size = images_in_part(4 * encoder.dim * layers)
+        facts = [
+            json.dumps({**described, "layers": layers}, sort_keys=True),
+            fingerprint,
+            str(len(source)),
+            str(size),
+        ]
+        return _CachedParts(layers, size, PartsFolder(cache_folder() / "features" / digest([_VERSION, *facts])))
+
+    own = of_layers(how.layers)
+    if how.layers > 1 or not encoder.pools_layers_alike(how.pooling):
+        return own
+    places = (own, *map(of_layers, range(2, encoder.depth + 1)))
+    kept = next((place.layers for place in places if place.are_all_there(len(source))), how.layers)
+    return of_layers(fabric.broadcast(kept))  # the ranks must agree, and others may be making features right now
 
 
 def require_readable(source: ImageSource, skipped: list[UnreadableImage]) -> None:

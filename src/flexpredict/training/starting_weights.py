@@ -74,9 +74,10 @@ def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | Image
             class_token=spec.class_token,
             patch_size=recipe.patch_size or spec.patch_size,
         )
-    elif "norm_eps" in spec.options:
-        options = {"norm_eps": spec.options["norm_eps"], **recipe.model_options}
-        recipe = dataclasses.replace(recipe, model_options=options)
+    else:
+        names = ("norm_eps", "global_pool") if recipe.class_token else ("norm_eps",)
+        kept = {name: spec.options[name] for name in names if name in spec.options}
+        recipe = dataclasses.replace(recipe, model_options={**kept, **recipe.model_options})
     if spec.positions != "sincos":  # sines and cosines may stay fixed or be trained, as the recipe likes
         positions = recipe.encoder_positions or spec.positions
         recipe = dataclasses.replace(recipe, encoder_positions=positions)
@@ -229,12 +230,15 @@ def _from_run(path: Path, recipe: Recipe) -> InitialWeights:
 def _from_encoder(loaded: LoadedWeights, recipe: Recipe) -> InitialWeights:
     """An encoder, and the predictor beside it if that is of the recipe's method."""
     name = recipe.init_from or ""
+    # An image is one vector in the same way before and after, so that the two can be compared.
+    pooled = {"global_pool": "token"} if loaded.pooling == "class" else {}
+    spec = dataclasses.replace(loaded.spec, options={**loaded.spec.options, **pooled})
     predictor = published_predictor(loaded.everything, loaded.spec.grid, name, loaded.decoder_heads)
     if predictor is not None and predictor.method != recipe.method:
         predictor = None
     return InitialWeights(
         name,
-        loaded.spec,
+        spec,
         _for_our_pixels(loaded.context or loaded.tensors, loaded),
         _for_our_pixels(loaded.tensors, loaded),
         _rest(predictor, recipe) if predictor else {},

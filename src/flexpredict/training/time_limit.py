@@ -19,7 +19,7 @@ _MEASURED_SHARE = 0.05  # of the time
 _LONGEST_MEASURED = 60.0  # seconds
 _DIGITS = 4  # of the number of epochs: at most a thousandth of the time is lost
 
-# Shorter runs leave small encoders hardly better than untrained ones.
+# Shorter runs leave small encoders hardly better than untrained ones. Encoders that are given have learned already.
 ENOUGH_IMAGES = 100_000
 ENOUGH_STEPS = 1_000
 
@@ -103,14 +103,13 @@ def _rounded_down(value: float) -> float:
 def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe], Plan]) -> str:
     images = plan.steps * plan.recipe.batch_size
     lacking = max(ENOUGH_IMAGES / images, ENOUGH_STEPS / plan.steps)
-    if lacking <= 1:
+    if lacking <= 1 or recipe.init_from is not None:
         return ""
     said = [
         f"{recipe.minutes:g} minutes are short for this encoder: it sees {images:,} images in {plan.steps:,} steps, "
         f"and from fewer than {ENOUGH_IMAGES:,} images or {ENOUGH_STEPS:,} steps little is learned."
     ]
-    known = recipe.init_from is not None  # an encoder that is given cannot be made smaller
-    smaller = None if known else suggest_smaller(recipe, plan, costs.data_wait, lacking, plan_of)
+    smaller = suggest_smaller(recipe, plan, costs.data_wait, lacking, plan_of)
     if smaller is not None:
         reached = float(f"{images * smaller.speed:.2g}")
         said.append(f"A smaller one would see about {reached:,.0f} images: {smaller.as_option}.")

@@ -39,7 +39,7 @@ from flexpredict.evaluation.results import Result
 from flexpredict.evaluation.ridge import fit_readout
 from flexpredict.features.workspace import Workspace
 from flexpredict.named_options import split_options
-from flexpredict.showing import numbers_table
+from flexpredict.showing import numbers_table, say
 from flexpredict.sizes import Grid
 
 Depths: TypeAlias = NDArray[np.float32]  # H W, in meters; 0 where it is not known
@@ -70,6 +70,8 @@ def measure_depth(
     """RMSE, AbsRel and δ1; and pictures of some test images. All depth maps are read and checked first."""
     size = check_dense(space.encoder, asked, train)
     (limits, warnings), (_, more) = (_survey(images, space.console) for images in (train, test))
+    for sentence in (warnings := warnings + more):
+        say(space.console, f"WARNING: {sentence}")
     overlap = warn_of_overlap(train.source, test.source, space.fabric, space.console)
     known, tested = open_patches(space, asked, size, train, test)
     readout, moments, candidates = fit_readout(_patches(known))
@@ -99,7 +101,7 @@ def measure_depth(
     details = {"mean depth": of_mean.means(), "candidates": candidates}
     title = "Error of depth on the test images, frozen encoder"
     result = DepthResult(
-        "depth", space.encoder.what, test.name, errors.means(), protocol, details, title, warnings=warnings + more
+        "depth", space.encoder.what, test.name, errors.means(), protocol, details, title, warnings=warnings
     )
     return result, gallery
 

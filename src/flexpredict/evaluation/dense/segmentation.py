@@ -38,7 +38,7 @@ from flexpredict.evaluation.probing import fitting_device
 from flexpredict.evaluation.results import Result
 from flexpredict.features.workspace import Workspace
 from flexpredict.randomness import permutation, stream_key
-from flexpredict.showing import numbers_table
+from flexpredict.showing import numbers_table, say
 from flexpredict.sizes import Grid, Size
 
 Head: TypeAlias = Callable[[Tensor], Tensor]  # features N D -> scores N C
@@ -79,7 +79,8 @@ def measure_segmentation(
     size = check_dense(space.encoder, asked, train)
     surveys = survey_masks(train, "train", space.console), survey_masks(test, "test", space.console)
     classes = settle_classes(*surveys, labels)
-    warnings = survey_warnings(*surveys, classes, size, space.encoder)
+    for sentence in (warnings := survey_warnings(*surveys, classes, size, space.encoder)):
+        say(space.console, f"WARNING: {sentence}")
     overlap = warn_of_overlap(train.source, test.source, space.fabric, space.console)
     known, tested = open_patches(space, asked, size, train, test)
     patches = sample_patches(known, classes, len(train), asked.patches, asked.seed, fitting_device(space.fabric))

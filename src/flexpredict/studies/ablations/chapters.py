@@ -29,7 +29,7 @@ def write_chapter(
 
 
 def write_index(folder: Path) -> None:
-    """A line for each chapter in the folder, into its README.md: the question, and the first paragraph of the finding."""
+    """Into README.md of the folder, a line for each chapter: its question, and the first paragraph of its finding."""
     lines = [["chapter", "question", "finding"]]
     for chapter in sorted(folder.glob("*/README.md")):
         said, name = chapter.read_text(encoding="utf-8"), chapter.parent.name
