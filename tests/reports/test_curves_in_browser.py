@@ -143,8 +143,9 @@ def test_on_paper_charts_fit_their_frames_and_colors_are_printed(tmp_path: Path,
     runs = [make_run(tmp_path / f"stochastic{i}", full_lines(50)) for i in range(2)]
     page = open_page(write_report(runs, tmp_path / "both.html"))
     assert page.locator(".key .run").first.bounding_box()["height"] < 30, "a name is in one line"
-    widths = "window.dispatchEvent(new Event('beforeprint')), charts => charts.map(chart => chart.clientWidth)"
-    assert max(page.locator(".u-wrap").evaluate_all(widths)) <= 640, "drawn for the paper: its words are not shrunk"
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    widths = page.locator(".uplot").evaluate_all("charts => charts.map(chart => chart.clientWidth)")
+    assert max(widths) <= 640, "drawn for the paper: its words are not shrunk"
     page.set_viewport_size({"width": 700, "height": 1000})
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700

@@ -1,6 +1,7 @@
 """Numbers and settings as a person would write them."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from flexpredict.runs.series import is_finite
@@ -42,6 +43,13 @@ def said(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(said(item) for item in value)
     return str(value)
+
+
+def position_kind(config: Mapping[str, Any]) -> str:
+    """Of the positions of a recipe, in a word; empty where it says none."""
+    positions = config.get("positions")
+    kind = positions.get("kind") if isinstance(positions, dict) else positions
+    return said(kind) if kind else ""
 
 
 def _plain(value: float, digits: int, whole: bool) -> str:

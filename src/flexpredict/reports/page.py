@@ -7,7 +7,7 @@ from typing import Any
 from flexpredict.reports.answers import questions
 from flexpredict.reports.curves import curve_data, drawn_sections
 from flexpredict.reports.key_numbers import key_numbers, key_table
-from flexpredict.reports.numbers import format_number, said
+from flexpredict.reports.numbers import format_number, position_kind, said
 from flexpredict.reports.rendering import CHARTING_LIBRARY, render
 from flexpredict.reports.side_by_side import result_groups, setting_groups
 from flexpredict.reports.views.stored import Views
@@ -16,7 +16,7 @@ from flexpredict.runs.run_record import Run, Warned, number
 _STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css", "explorer.css")
 _SCRIPTS = (
     CHARTING_LIBRARY,
-    *("numbers.js", "theme.js", "smoothing.js", "chart.js", "curves.js", "refreshing.js", "tables.js"),
+    *("numbers.js", "elements.js", "theme.js", "smoothing.js", "chart.js", "curves.js", "refreshing.js", "tables.js"),
     *("arrays.js", "maps.js", "drawing.js", "explorer.js", "explorer_controls.js", "pictures.js", "start.js"),
 )
 
@@ -94,14 +94,8 @@ def _title(subjects: Sequence[Subject]) -> str:
         return subjects[0].label
     config = subjects[0].record.config
     title = f"{said(config.get('model', 'A model'))} on {said(config.get('data', 'unnamed data'))}"
-    kind = _position_kind(config)
+    kind = position_kind(config)
     return f"{title}, {kind} positions" if kind else title
-
-
-def _position_kind(config: Mapping[str, Any]) -> str:
-    positions = config.get("positions")
-    kind = positions.get("kind") if isinstance(positions, dict) else positions
-    return said(kind) if kind else ""
 
 
 def _subtitle(run: Run) -> str:

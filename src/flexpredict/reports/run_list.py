@@ -9,7 +9,7 @@ from typing import Any
 
 from flexpredict.errors import UserError
 from flexpredict.progress import duration
-from flexpredict.reports.numbers import format_number, said
+from flexpredict.reports.numbers import format_number, position_kind, said
 from flexpredict.reports.sections import METRICS
 from flexpredict.runs.run_folder import is_run
 from flexpredict.runs.run_record import Run, number, read_run
@@ -80,8 +80,6 @@ def find_runs(root: Path) -> Iterator[Path]:
 
 def listed(name: str, run: Run, changed: float) -> dict[str, Any]:
     """A line of the list. changed: when the log was last written to."""
-    positions = run.config.get("positions")
-    kind = positions.get("kind") if isinstance(positions, dict) else positions
     done = _share_done(run)
     training = time.time() - changed < _STILL_TRAINING
     state = "broken" if run.broke_down else "finished" if done == 1 else "training" if training else "stopped"
@@ -89,7 +87,7 @@ def listed(name: str, run: Run, changed: float) -> dict[str, Any]:
         "name": name,
         "model": said(run.config.get("model")),
         "data": said(run.config.get("data")),
-        "positions": said(kind),
+        "positions": position_kind(run.config),
         "state": state,
         "done": done,
         "steps": run.steps,

@@ -66,7 +66,7 @@ class _Site:
         self._runs = runs
 
     def overview(self, request: Request) -> Response:
-        styles, scripts = ("page.css", "runs.css"), ("numbers.js", "theme.js", "runs.js")
+        styles, scripts = ("page.css", "runs.css"), ("numbers.js", "elements.js", "theme.js", "runs.js")
         page = render(
             "runs.html.j2",
             styles,

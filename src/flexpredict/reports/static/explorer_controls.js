@@ -1,11 +1,5 @@
 // What can be chosen in the explorer, and how: by pointer, touch and keyboard.
 
-function make(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children);
-  return element;
-}
-
 function buildControls() {
   buildPanels();
   buildThumbnails();

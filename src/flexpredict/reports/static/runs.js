@@ -4,12 +4,6 @@ const SECONDS = 5;
 const list = { ...JSON.parse(document.getElementById("run-data").textContent), chosen: new Set(), key: "name", down: false };
 const most = Number(document.getElementById("run-data").dataset.most);
 
-function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
-
 function sortValue(run) {
   if (list.key in run.numbers) return run.numbers[list.key]?.value ?? null;
   return list.key === "time" ? run.time.value : run[list.key];
@@ -45,15 +39,15 @@ function spark(values) {
 }
 
 function runLine(run) {
-  const box = element("input", { type: "checkbox", checked: list.chosen.has(run.name), ariaLabel: `Choose ${run.name}` });
+  const box = make("input", { type: "checkbox", checked: list.chosen.has(run.name), ariaLabel: `Choose ${run.name}` });
   box.addEventListener("change", () => { if (box.checked) list.chosen.add(run.name); else list.chosen.delete(run.name); showChoice(); });
-  const link = element("a", { href: address([run.name]), textContent: run.name });
+  const link = make("a", { href: address([run.name]), textContent: run.name });
   const done = run.done === null ? "" : `${Math.floor(100 * run.done)}%`;
-  const progress = element("td", {}, element("span", { className: `state ${run.state}`, textContent: run.state }), ` ${run.state === "finished" ? "" : done}`);
-  const cells = list.columns.map(key => element("td", { className: "number", textContent: run.numbers[key]?.text ?? "" }));
-  const name = element("td", {}, link, element("small", { textContent: `${run.model} on ${run.data}` }));
-  return element("tr", {}, element("td", {}, box), name, element("td", { textContent: run.positions }), progress,
-    element("td", {}, spark(run.loss)), ...cells, element("td", { className: "number", textContent: run.time.text }));
+  const progress = make("td", {}, make("span", { className: `state ${run.state}`, textContent: run.state }), ` ${run.state === "finished" ? "" : done}`);
+  const cells = list.columns.map(key => make("td", { className: "number", textContent: run.numbers[key]?.text ?? "" }));
+  const name = make("td", {}, link, make("small", { textContent: `${run.model} on ${run.data}` }));
+  return make("tr", {}, make("td", {}, box), name, make("td", { textContent: run.positions }), progress,
+    make("td", {}, spark(run.loss)), ...cells, make("td", { className: "number", textContent: run.time.text }));
 }
 
 function address(names) {
