@@ -81,5 +81,5 @@ def test_what_a_run_lacks_is_said(copy: Path) -> None:
     with pytest.raises(UserError, match="has not written its encoder yet"):
         open_encoder(copy)
     (copy / "config.yaml").write_text("a: [1")
-    with pytest.raises(UserError, match=r"config\.yaml cannot be read"):
+    with pytest.raises(UserError, match=r"config\.yaml is not valid YAML: .* Restore it from a copy"):
         RunFolder(copy).load_config()

@@ -173,8 +173,10 @@ def read_yaml(path: Path, remedy: str = "") -> dict[str, Any]:
     parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
     try:
         loaded = yaml.load(path.read_text(encoding="utf-8"), parser)  # both are safe
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is not valid YAML: {in_a_line(error)}{remedy}") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is not valid YAML: {in_a_line(error)}.{remedy}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.{remedy}") from error
     if not isinstance(loaded, dict):
         raise UserError(f"{path} must hold `name: value` lines, but holds {type(loaded).__name__}.{remedy}")
     return loaded
