@@ -1,5 +1,7 @@
 """Nothing is deleted, nothing is mixed: who may write to a run folder, and what becomes of what was there."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -14,7 +16,9 @@ import yaml
 from tiny import RECIPE
 
 from flexpredict import pretrain
+from flexpredict.cli import main
 from flexpredict.errors import UserError
+from flexpredict.files import write_json_atomically
 from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training import loop
@@ -48,6 +52,28 @@ def test_one_process_writes_and_its_lock_ends_with_it(other_process: "subprocess
         Claim(RunFolder(tmp_path / "run")).take()
     second.release()
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_a_study_or_demo_that_another_process_is_at_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "arm.log").write_text("words of a run")
+    write_json_atomically(tmp_path / "demo.json", {})
+    code = (
+        "import sys, time; from pathlib import Path; from flexpredict.runs.claim import only_writer\n"
+        "with only_writer(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    )
+    asked = ["lr", "--data", "scenes:64,size=32", "--test", "scenes:40,size=32,split=test", "--labels", "1.0"]
+    small = ["--model", "vit_tiny_patch16_224", "--image_size", "32", "--patch_size", "4", "--epochs", "1"]
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        for command in (["ablate", *asked, *small], ["demo", "--overwrite"]):
+            words = io.StringIO()
+            with contextlib.redirect_stderr(words):
+                assert main([*command, "--out", str(tmp_path)]) == 2
+            assert f"being written to by another process (process {other.pid} on" in words.getvalue()
+        other.kill()
+    assert (tmp_path / "logs" / "arm.log").read_text() == "words of a run"
+    assert not tmp_path.with_name(f"{tmp_path.name}.1").exists()
 
 
 def test_processes_that_read_images_do_not_keep_the_lock(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from small_study import asked, recording
 
+from flexpredict.cli import main
 from flexpredict.errors import UserError
-from flexpredict.studies.ablations import costs, processes
+from flexpredict.studies.ablations import ablating, costs, processes
 from flexpredict.studies.ablations.costs import Costs, find_costs, in_words
 from flexpredict.studies.ablations.planning import make_agenda
 from flexpredict.studies.ablations.processes import INTERRUPTED, Task, TaskRun, carry_out
@@ -138,6 +139,23 @@ import os, subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1], str(os.getpid())], start_new_session=True)
 time.sleep(float(sys.argv[3]))
 """
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_study_that_was_stopped_ends_with_the_code_of_the_signal(
+    number: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(console: object, runs: object, tasks: object, at_a_time: int, stop: Stop) -> bool:
+        stop.number = number
+        return False
+
+    monkeypatch.setattr(ablating, "carry_out_runs", stopped)
+    monkeypatch.setattr(ablating, "_estimate", lambda *given: True)
+    words = ["--data", "scenes:64,size=32", "--test", "scenes:40,size=32,split=test", "--labels", "1.0"]
+    small = ["--model", "vit_tiny_patch16_224", "--image_size", "32", "--patch_size", "4", "--epochs", "1"]
+    assert main(["ablate", "lr", *words, *small, "--out", str(tmp_path)]) == code
+    said = capsys.readouterr()
+    assert "what is done is kept. The same command goes on." in said.out and "interrupted" in said.err
 
 
 def test_a_child_whose_parent_was_killed_stops(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from flexpredict.errors import UserError, some_of
 from flexpredict.files import write_json_atomically
 from flexpredict.interruption import interrupt_on_sigterm
 from flexpredict.progress import duration
+from flexpredict.runs.claim import only_writer
 from flexpredict.runs.run_folder import versions
 from flexpredict.same_settings import changed_settings, read_settings
 from flexpredict.studies.ablations.ablating import carry_out_runs
@@ -69,8 +70,8 @@ def run_demo(
     results = out / "results.json"
     done_before = all(run.done for own in runs.values() for run in own)
     if not done_before:
-        results.unlink(missing_ok=True)  # of fewer seeds
-        with interrupt_on_sigterm():
+        with only_writer(out), interrupt_on_sigterm():
+            results.unlink(missing_ok=True)  # of fewer seeds
             _carry_out(console, runs, out)
     comparison = Comparison({row: [run.numbers() or {} for run in own] for row, own in runs.items()})
     saved = _saved(results, seeds)
@@ -158,7 +159,8 @@ def open_folder(out: Path, settings: dict[str, Any], overwrite: bool, console: C
         reason = "as asked" if overwrite else _reason_to_start_over(record, settings)
         if not reason:
             return
-        kept = _move_aside(out)
+        with only_writer(out):
+            kept = _move_aside(out)
         console.print(f"Starting over, {reason}. The earlier demo is kept in {kept}.", highlight=False, markup=False)
     write_json_atomically(record, settings)
 

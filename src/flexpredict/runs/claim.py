@@ -1,7 +1,8 @@
-"""The right to write to a run folder: one process at a time, nothing deleted, no trace of a start that failed.
+"""The right to write to a folder of runs: one process at a time, nothing deleted, no trace of a start that failed.
 
-The file `.flexpredict` marks a folder as a run and is locked while a process writes to it. The lock is the system's
-and belongs to the process alone, so it ends with it, however it ends; processes that it has forked do not share it.
+The file `.flexpredict` marks a folder as a run and is locked while a process writes to it; a study or demo has a
+`.lock` of the same kind. The lock is the system's and belongs to the process alone, so it ends with it, however it
+ends; processes that it has forked do not share it.
 """
 
 import fcntl
@@ -9,12 +10,19 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from flexpredict.errors import UserError
 from flexpredict.runs.run_folder import RunFolder, free_name
 
+<<<<<<< HEAD
 _held: set[Path] = set()  # folders that this process has locked; the system would grant it a second lock
+=======
+_held: set[Path] = set()  # by this process, which the system would grant its own lock a second time
+_NOT_WRITABLE = "The folder out={} cannot be made or written to: {}. Name another one."
+>>>>>>> issue13
 
 
 class Claim:
@@ -25,9 +33,15 @@ class Claim:
 
     def __init__(self, folder: RunFolder, *, resume: bool = False, overwrite: bool = False) -> None:
         self.folder, self._resume, self._overwrite = folder, resume, overwrite
+<<<<<<< HEAD
         self.aside: Path | None = None  # where the run was moved that had been in the folder
         self._ours = False  # whether everything in the folder was made under this claim
         self._lock: int | None = None
+=======
+        self.aside: Path | None = None  # where the run is that was in the folder before
+        self._ours = False  # whether all that is in the folder is of this claim
+        self._lock: Lock | None = None
+>>>>>>> issue13
 
     def take(self) -> None:
         """Lock the folder; make it if it does not exist. Nothing in it is touched."""
@@ -65,35 +79,57 @@ class Claim:
 
     def release(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)  # which also unlocks
+            self._lock.close()
             self._lock = None
-            _held.discard(self._key)
 
     def _make(self) -> None:
         path = self.folder.path
         try:
             self._ours = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
-            self._key = path.resolve()
-            if self._key in _held:
-                raise UserError(f"This process is already writing to {path}. Wait until that run has ended.")
-            self._lock = os.open(self.folder.mark, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise UserError(
-                f"The folder out={path} cannot be made or written to: {error.strerror}. Name another one."
-            ) from error
+            raise UserError(_NOT_WRITABLE.format(path, error.strerror)) from error
+        self._lock = Lock(self.folder.mark)
+
+
+class Lock:
+    """One process at a time writes to the folder of this file; raises `UserError` if another one does."""
+
+    def __init__(self, mark: Path) -> None:
+        self._key = mark.resolve()
+        if self._key in _held:
+            raise UserError(f"This process is already writing to {mark.parent}. Wait until that has ended.")
         try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file = os.open(mark, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            os.close(self._lock)
-            self._lock = None
+            raise UserError(_NOT_WRITABLE.format(mark.parent, error.strerror)) from error
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
             raise UserError(
-                f"{path} is being written to by another process{_holder(self.folder.mark)}. Wait until it has ended, "
-                "or choose another `out`."
+                f"{mark.parent} is being written to by another process{_holder(mark)}. Wait until it has ended, or "
+                "choose another `out`."
             ) from error
         _held.add(self._key)
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
+        os.ftruncate(self._file, 0)
+        os.write(self._file, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
+
+    def close(self) -> None:
+        """Let others write."""
+        os.close(self._file)  # which also unlocks
+        _held.discard(self._key)
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """While it lasts, no other process writes to this folder of several runs, which is made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(_NOT_WRITABLE.format(folder, error.strerror)) from error
+    with closing(Lock(folder / ".lock")):
+        yield
 
 
 def _holder(mark: Path) -> str:

@@ -1,7 +1,7 @@
 """`flexpredict ablate`: plan the runs of a study, carry them out, measure them, and write tables and figures."""
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import torch
 from rich.console import Console
@@ -9,7 +9,11 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
+<<<<<<< HEAD
 from flexpredict.runs.run_record import flat
+=======
+from flexpredict.runs.claim import only_writer
+>>>>>>> issue13
 from flexpredict.showing import say
 from flexpredict.studies.ablations.concluding import conclude
 from flexpredict.studies.ablations.costs import find_costs, in_words
@@ -20,7 +24,10 @@ from flexpredict.training.signals import Stop, stop_on_signal
 
 
 def ablate(asked: Ablation, console: Console | None = None) -> bool:
-    """Whether everything was carried out: not in a dry run, and not if someone stopped it."""
+    """Whether everything was carried out: not in a dry run, and not if someone stopped one of the runs.
+
+    Ctrl-C, SIGTERM and SIGUSR1 raise KeyboardInterrupt, after training was saved and all processes have ended.
+    """
     console = console or _console()
     if torch.distributed.is_torchelastic_launched():
         raise UserError("Start ablate without torchrun; each of its runs starts the processes for its `devices`.")
@@ -29,7 +36,7 @@ def ablate(asked: Ablation, console: Console | None = None) -> bool:
     _show_plan(console, agenda)
     at_a_time = min(asked.jobs or usual_jobs(hardware(asked.base)[0]), max(1, len(pending)))
     tasks = [task_of([run], asked.folder / "logs", asked.nice) for run in pending]
-    with stop_on_signal() as stop:
+    with stop_on_signal() as stop, nullcontext() if asked.dry_run else only_writer(asked.folder):
         if pending and not _estimate(console, pending, tasks[0], at_a_time, stop):
             say(console, "Stopped; nothing was started.")
             return False
@@ -40,9 +47,11 @@ def ablate(asked: Ablation, console: Console | None = None) -> bool:
             say(console, f"Logs of the runs: {asked.folder / 'logs'}")
         if not carry_out_runs(console, pending, tasks, at_a_time, stop):
             say(console, "Stopped; what is done is kept. The same command goes on.")
+            if stop.requested:
+                raise stop.interruption()
             return False
-    for study in agenda.studies:
-        conclude(console, asked, agenda, study)
+        for study in agenda.studies:
+            conclude(console, asked, agenda, study)
     return True
 
 
