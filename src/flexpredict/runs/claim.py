@@ -17,12 +17,8 @@ from pathlib import Path
 from flexpredict.errors import UserError
 from flexpredict.runs.run_folder import RunFolder, free_name
 
-<<<<<<< HEAD
-_held: set[Path] = set()  # folders that this process has locked; the system would grant it a second lock
-=======
-_held: set[Path] = set()  # by this process, which the system would grant its own lock a second time
+_held: set[Path] = set()  # files that this process has locked; the system would grant it a second lock
 _NOT_WRITABLE = "The folder out={} cannot be made or written to: {}. Name another one."
->>>>>>> issue13
 
 
 class Claim:
@@ -33,15 +29,9 @@ class Claim:
 
     def __init__(self, folder: RunFolder, *, resume: bool = False, overwrite: bool = False) -> None:
         self.folder, self._resume, self._overwrite = folder, resume, overwrite
-<<<<<<< HEAD
         self.aside: Path | None = None  # where the run was moved that had been in the folder
         self._ours = False  # whether everything in the folder was made under this claim
-        self._lock: int | None = None
-=======
-        self.aside: Path | None = None  # where the run is that was in the folder before
-        self._ours = False  # whether all that is in the folder is of this claim
         self._lock: Lock | None = None
->>>>>>> issue13
 
     def take(self) -> None:
         """Lock the folder; make it if it does not exist. Nothing in it is touched."""

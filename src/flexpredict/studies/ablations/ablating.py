@@ -9,11 +9,8 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
-<<<<<<< HEAD
-from flexpredict.runs.run_record import flat
-=======
 from flexpredict.runs.claim import only_writer
->>>>>>> issue13
+from flexpredict.runs.run_record import flat
 from flexpredict.showing import say
 from flexpredict.studies.ablations.concluding import conclude
 from flexpredict.studies.ablations.costs import find_costs, in_words
