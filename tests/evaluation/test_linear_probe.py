@@ -151,6 +151,15 @@ def test_fewer_images_than_dimensions_with_weak_regularization_still_reach_the_o
     assert classifier.objective == pytest.approx(best, rel=1e-3)
 
 
+def test_fewer_images_than_dimensions_are_fitted_in_the_dimensions_they_span() -> None:
+    """Otherwise few labels of four layers side by side would take longer than all of them."""
+    features = torch.randn(30, 200, dtype=torch.float64)
+    problem = logistic.standardize(features, torch.arange(30) % 3, 3)
+    assert problem.x.shape == (30, 30) and problem.basis is not None
+    expected = (features - problem.mean) * problem.inverse_std
+    torch.testing.assert_close(problem.x @ problem.basis.T, expected)
+
+
 def test_neither_correlation_nor_separable_classes_make_it_slow() -> None:
     features, labels = correlated_classes(1000, 16, 4, apart=0.3)
     overlapping = fit_logistic(features, labels, l2=1e-4, classes=4)

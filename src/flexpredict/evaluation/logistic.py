@@ -111,6 +111,8 @@ class LogisticProblem:
     mean: Tensor  # D
     inverse_std: Tensor  # D
     covariance: Tensor  # D D of x, float64 on the CPU
+    # D N, orthonormal: fewer images than features span N dimensions, in which the optimum lies. x is then N N.
+    basis: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,14 @@ def standardize(features: Tensor, labels: Tensor, classes: int) -> LogisticProbl
     constant = std <= 10 * torch.finfo(x.dtype).eps * mean.abs()
     inverse_std = torch.where(constant, 0.0, 1 / std)
     x *= inverse_std
+    basis = None
+    if len(x) < x.shape[1]:
+        basis, coordinates = torch.linalg.qr(x.T)
+        x = coordinates.T
     sample = x[:: max(1, len(x) // (_COVARIANCE_ROWS * x.shape[1]))]
     covariance = (sample.T @ sample / len(sample)).cpu().double()
-    return LogisticProblem(x, labels.to(x.device, torch.int64)[:, None], classes, mean, inverse_std, covariance)
+    y = labels.to(x.device, torch.int64)[:, None]
+    return LogisticProblem(x, y, classes, mean, inverse_std, covariance, basis)
 
 
 def prior(problem: LogisticProblem) -> Tensor:
@@ -153,10 +160,11 @@ def prior(problem: LogisticProblem) -> Tensor:
 
 
 def classifier_of(problem: LogisticProblem, solution: Solution) -> LinearClassifier:
+    weight = solution.point.parameters[:-1]
     return LinearClassifier(
         mean=problem.mean,
         inverse_std=problem.inverse_std,
-        weight=solution.point.parameters[:-1],
+        weight=weight if problem.basis is None else problem.basis @ weight,
         bias=solution.point.parameters[-1],
         objective=solution.point.value,
         gradient=solution.point.gradient.abs().max().item(),
