@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_fabric import Fabric
+from machine import announce_machine
 from rich.console import Console
 from rich.table import Table
 
@@ -32,7 +33,7 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    console, quiet = Console(), Console(quiet=True)
+    console, quiet = announce_machine(), Console(quiet=True)
     train, test = open_source(PROTOCOL.train_data), open_source(PROTOCOL.test_data)
     how = Measuring(subsets=PROTOCOL.label_subsets, images=PROTOCOL.location_images)
     fabric = Fabric(accelerator="cpu", devices=1)
