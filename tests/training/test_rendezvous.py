@@ -3,6 +3,7 @@
 import os
 import signal
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,7 +39,17 @@ def killed_in_its_fifth_step(given: list[str]) -> int:
     return main(given)
 
 
+@pytest.fixture
+def handlers_restored() -> Iterator[None]:
+    """torchrun's own, which are there to end its processes, would else stay for the tests that come after."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("handlers_restored")
 def test_a_killed_rank_brings_the_job_back_to_the_same_weights(pictures: str, tmp_path: Path) -> None:
     """By what `torchrun --standalone --nproc-per-node 2 --max-restarts 2` calls."""
     warm_processes()
