@@ -223,6 +223,18 @@ def test_a_worker_that_dies_while_it_hands_an_image_over_is_reported_too() -> No
         raise ConnectionError("Caught ConnectionError in DataLoader worker process 0.")
 
 
+def test_torchs_own_notice_of_that_death_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes as an exception from a signal handler, at any later moment."""
+    results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=1)
+
+    def signal_comes(seconds: float) -> None:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+    monkeypatch.setattr("flexpredict.data.workers.time.sleep", signal_comes)
+    with pytest.raises(UserError, match=r"died \(Killed\)"), results.deaths_explained():
+        raise ConnectionResetError("Connection reset by peer")
+
+
 def test_a_lost_connection_without_workers_is_nobodys_death() -> None:
     results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=0)
     with pytest.raises(ConnectionResetError), results.deaths_explained():

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 _PID = slice(0, 8)
 _LONGEST_NAME = 1024
 _SECONDS_TO_SAVE = 60
+_SECONDS_TO_HEAR_OF_DEATH = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 _name_in_shared_memory: NDArray[np.uint8] | None = None
@@ -68,12 +70,15 @@ class WorkerResults(Iterator[Result], Generic[Result]):
         """Says which image a worker was reading when it died. A signal handler may raise that error anywhere."""
         try:
             yield
-        except (RuntimeError, ConnectionError, EOFError) as error:
-            died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
+        except (RuntimeError, ConnectionError, EOFError) as raised:
             # A worker that dies while it hands an image over just hangs up. What workers raise themselves says so.
             hung_up = (
-                len(self._lines) > 0 and not isinstance(error, RuntimeError) and "DataLoader worker" not in str(error)
+                len(self._lines) > 0
+                and not isinstance(raised, RuntimeError)
+                and "DataLoader worker" not in str(raised)
             )
+            error = _notice_of_death(raised) if hung_up else raised
+            died = re.search(r"DataLoader worker \(pid(?:\(s\))? (\d+)", str(error))
             if died is None and not hung_up:
                 raise
             signaled = re.search(r"killed by signal: (.+?)\.", str(error))
@@ -104,6 +109,15 @@ class Computed(Dataset[Result | UserError], Generic[Result]):
             return self._function(work)
         except UserError as error:
             return error
+
+
+def _notice_of_death(lost: Exception) -> Exception:
+    """What torch's signal handler raises soon after a worker hung up: if not here, then later, and anywhere."""
+    try:
+        time.sleep(_SECONDS_TO_HEAR_OF_DEATH)
+    except RuntimeError as death:
+        return death
+    return lost
 
 
 def set_current_image(name: str) -> None:

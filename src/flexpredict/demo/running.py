@@ -86,7 +86,9 @@ def run_demo(
         }
         write_json_atomically(results, saved)
     else:
-        console.print(f"All was done before, on {saved['date']}; `overwrite` starts over.", highlight=False)
+        console.print(
+            f"All was done before, on {saved['date']}; `flexpredict demo --overwrite` starts over.", highlight=False
+        )
     print_comparison(console, comparison)
     reports = ", ".join(str(run.folder / "report.html") for own in runs.values() for run in own if run.steps)
     took = "" if done_before else f"Took {duration(time.monotonic() - started)}. "
