@@ -4,6 +4,7 @@ import os
 import signal
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,7 +231,7 @@ def test_torchs_own_notice_of_that_death_is_waited_for(monkeypatch: pytest.Monke
     def signal_comes(seconds: float) -> None:
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
 
-    monkeypatch.setattr("flexpredict.data.workers.time.sleep", signal_comes)
+    monkeypatch.setattr("flexpredict.data.workers.time", SimpleNamespace(sleep=signal_comes))
     with pytest.raises(UserError, match=r"died \(Killed\)"), results.deaths_explained():
         raise ConnectionResetError("Connection reset by peer")
 
