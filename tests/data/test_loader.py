@@ -227,6 +227,7 @@ def test_a_worker_that_dies_while_it_hands_an_image_over_is_reported_too() -> No
 def test_torchs_own_notice_of_that_death_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes as an exception from a signal handler, at any later moment."""
     results: WorkerResults[int] = WorkerResults(Computed(int), [], workers=1)
+    assert list(results) == []  # its worker has ended in peace
 
     def signal_comes(seconds: float) -> None:
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
