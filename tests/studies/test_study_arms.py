@@ -75,6 +75,25 @@ def test_noise_is_chosen_by_ratio_and_levels(resolved: Recipe) -> None:
         study("table6", resolved, levels=(1.0,))
 
 
+def test_some_arms_bring_what_they_are_compared_with(resolved: Recipe) -> None:
+    def names(name: str, arms: list[str], **settings: Any) -> list[str]:
+        return [arm.name for arm in study(name, resolved, arms=arms, **settings).arms]
+
+    assert names("table6", ["StoP"]) == ["sin-cos", "StoP"]
+    scenes = dataclasses.replace(resolved, data="scenes:100,size=32")
+    free = find_studies(StudySettings("where", arms=["where=1, noise 0.5"]), scenes)[0]
+    assert [arm.name for arm in free.arms] == ["where=1, sin-cos", "where=1, noise 0.5"]
+    with pytest.raises(UserError, match=r"table6 has no arm 'Stop'. Did you mean 'StoP'\?"):
+        names("table6", ["Stop"])
+    with pytest.raises(UserError, match="is 8 studies"):
+        names("paper", ["StoP"])
+
+
+def test_norms_are_read_from_the_runs_of_the_other_studies(tmp_path: Path) -> None:
+    levels, norms = (agenda(name, tmp_path, seeds=1, levels=[0.5], test=None) for name in ("fig3", "fig4"))
+    assert set(norms.work) < set(levels.work)
+
+
 def test_noise_goes_on_as_the_recipe_says_where_it_is_tied(resolved: Recipe) -> None:
     positions = dataclasses.replace(resolved.positions, hold=True, schedule="linear", final_level=0.5)
     arms = study("covariance", dataclasses.replace(resolved, positions=positions)).arms

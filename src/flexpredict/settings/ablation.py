@@ -25,6 +25,7 @@ class StudySettings(RecipeFile):
         subsets: draws of each share below 1.
         location_images: images to measure location with, at most.
         noise: noise level of the paper's studies as ‖A n‖ / ‖ψ‖ (paper: 0.2).
+        arms: only these arms of the study, by the names that `dry_run` shows, and those they are compared with.
         levels: values of the one number that fig3, fig4, noise, ema, lr, grid and where vary.
         where: how free parts are in the study where, 0 to 1.
         l1_weight: weight of the penalty in the study l1.
@@ -43,6 +44,7 @@ class StudySettings(RecipeFile):
     subsets: int = ranged(5, least=1)
     location_images: int = ranged(2000, least=1)
     noise: float = ranged(0.2, least=0)
+    arms: list[str] = field(default_factory=list)
     levels: list[float] = field(default_factory=list)
     where: list[float] = ranged([0.0, 0.25, 0.5, 0.75, 1.0], least=0, most=1)
     l1_weight: float = ranged(1e-5, least=0)

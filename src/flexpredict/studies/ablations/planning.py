@@ -114,7 +114,12 @@ def find_studies(settings: StudySettings, recipe: Recipe) -> list[Study]:
             f"levels are given, and {settings.study} does not vary one number. Leave them out, or choose one of "
             f"{', '.join(_OF_ONE_NUMBER)}."
         )
-    return [_BUILDERS[name](Asked(settings, recipe)) for name in names]
+    if settings.arms and len(names) > 1:
+        raise UserError(
+            f"arms are given, and {settings.study} is {len(names)} studies. Leave them out, or choose one."
+        )
+    studies = [_BUILDERS[name](Asked(settings, recipe)) for name in names]
+    return [study.only(settings.arms) for study in studies] if settings.arms else studies
 
 
 def _data(asked: Ablation, data: Data) -> tuple[Data, Data | None, str]:
@@ -125,8 +130,6 @@ def _data(asked: Ablation, data: Data) -> tuple[Data, Data | None, str]:
         return data, None, "test"
     if asked.test is not None:
         return data, asked.test, "test"
-    if asked.study == "fig4":
-        return data, None, "validation"  # nothing is measured on images
 
     def part(first: float, last: float) -> Data:
         part = Part(first, last)

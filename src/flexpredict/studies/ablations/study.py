@@ -1,9 +1,11 @@
 """What a study is: arms that differ in what is asked, each compared with one of them."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from flexpredict.errors import UserError, did_you_mean
 from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
@@ -46,6 +48,16 @@ class Study:
     def baseline(self, arm: Arm) -> Arm:
         """The arm that this one is compared with."""
         return next((other for other in self.arms if other.name == arm.against), self.arms[0])
+
+    def only(self, names: Sequence[str]) -> "Study":
+        """With the arms of these names, and those that they are compared with."""
+        known = {arm.name: arm for arm in self.arms}
+        for name in names:
+            if name not in known:
+                arms = ", ".join(f"'{arm}'" for arm in known)
+                raise UserError(f"{self.name} has no arm '{name}'.{did_you_mean(name, known)} There are {arms}.")
+        kept = {*names, *(self.baseline(known[name]).name for name in names)}
+        return dataclasses.replace(self, arms=tuple(arm for arm in self.arms if arm.name in kept))
 
 
 @dataclass(frozen=True)
