@@ -178,6 +178,12 @@ def test_what_a_method_cannot_do_is_left_out_with_the_reason(tmp_path: Path) -> 
     assert [arm.name for arm in found.studies[0].arms][-1] == "diagonal"
 
 
+def test_too_few_labels_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    small = base(data="scenes:120,size=32")
+    with pytest.raises(UserError, match=r"where=0 are 0, fewer than its 10 classes"):
+        agenda("where", tmp_path, base=small, test=None, where=[0.0], levels=[0.5], labels=[0.001])
+
+
 def test_where_compares_each_noise_level_with_sin_cos_on_the_same_scenes(resolved: Recipe) -> None:
     found = study("where", resolved, where=(0.0, 0.5), levels=(0.2, 1.0))
     assert found.seeds == 5 and len(found.arms) == 6

@@ -82,7 +82,6 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
     test = None
     if test_data is not None and any(study.probes for study in studies):
         test = TestImages(test_data, open_source(test_data))
-        check_probe(train, test.source, asked.measuring.probing())
     runs = Runs(base, train, asked.folder, test, asked.measuring)
     possible: list[Study] = []
     by_arm: dict[tuple[str, str], list[StudyRun]] = {}
@@ -94,6 +93,8 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
             by_arm |= {(study.name, arm): own for arm, own in found.items()}
     agenda = Agenda(train, test, role, possible, by_arm)
     for run in agenda.work.values():
+        if run.test is not None:
+            check_probe(run.train, run.test.source, asked.measuring.probing())
         run.require_same()
     return agenda
 
