@@ -35,7 +35,7 @@ bench: install
 	$(BIN)/python benchmarks/extraction.py
 	$(BIN)/python benchmarks/stochastic_positions.py
 	$(BIN)/python benchmarks/masking.py
-	$(BIN)/python benchmarks/linear_probe.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_probe.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/davis_scores.py
