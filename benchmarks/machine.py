@@ -95,7 +95,7 @@ def describe_machine() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "load": round(os.getloadavg()[0], 2),
+        "busy cores": round(_busy_cores(), 2),
         "python": platform.python_version(),
         "versions": versions,
     }
@@ -111,14 +111,31 @@ def announce_machine() -> Console:
         f"{facts['cpu']}, {facts['threads']} thread(s) of {facts['cores']} core(s), torch {torch.__version__}",
         highlight=False,
     )
-    if facts["load"] > 0.5:
-        console.print(f"[yellow]The machine is busy (load {facts['load']}): these numbers will mean little.[/yellow]")
+    if facts["busy cores"] > 0.2:
+        console.print(
+            f"[yellow]Other processes use {facts['busy cores']} core(s): these numbers will mean little.[/yellow]"
+        )
     return console
 
 
 def save_numbers(path: Path, machine: dict[str, Any], numbers: object) -> None:
     """Numbers and where they were measured, as JSON."""
     path.write_text(json.dumps({"machine": machine, "settings": numbers}, indent=2) + "\n", encoding="utf-8")
+
+
+def _busy_cores(seconds: float = 0.5) -> float:
+    """How many cores are at work while we sleep. The load average still tells of the benchmark before."""
+    stat = Path("/proc/stat")
+    if not stat.is_file():
+        return os.getloadavg()[0]
+
+    def worked() -> int:
+        user, nice, system = map(int, stat.read_text(encoding="utf-8").split(maxsplit=4)[1:4])  # in ticks, all cores
+        return user + nice + system
+
+    before = worked()
+    time.sleep(seconds)
+    return (worked() - before) / os.sysconf("SC_CLK_TCK") / seconds
 
 
 def _cpu_model() -> str:

@@ -90,7 +90,7 @@ def test_torch_chooses_the_number_of_threads_where_there_is_no_limit(tmp_path: P
 def test_waiting_threads_sleep_soon_unless_a_person_says_otherwise(tmp_path: Path) -> None:
     environment: dict[str, str] = {}
     prepare_threads(environment, tmp_path)
-    assert environment == {"GOMP_SPINCOUNT": "1000"}
+    assert environment == {"GOMP_SPINCOUNT": "10000"}
     for chosen in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}):
         environment = dict(chosen)
         prepare_threads(environment, tmp_path)
@@ -107,4 +107,4 @@ def test_the_command_line_prepares_threads_before_torch_is_there() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["False", "1000"]
+    assert done.stdout.split() == ["False", "10000"]
