@@ -21,8 +21,8 @@ def prepare_threads(environment: MutableMapping[str, str] = os.environ, root: Pa
     if (available := cores(root)) < _bound_cores():
         environment.setdefault("OMP_NUM_THREADS", str(available))
     # Threads that wait for another one spin: in GNU's OpenMP 300,000 times, which takes milliseconds. That is lost if
-    # something else has the core of the one they wait for, so they go to sleep sooner. Sooner still (1,000) would cost
-    # a tenth on an idle machine.
+    # something else has the core of the one they wait for, so they go to sleep sooner. Sooner still (1,000) would
+    # cost a tenth on an idle machine.
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", "10000")
 
