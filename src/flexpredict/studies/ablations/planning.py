@@ -92,9 +92,14 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
             possible.append(dataclasses.replace(study, arms=tuple(arm for arm in study.arms if arm.name in found)))
             by_arm |= {(study.name, arm): own for arm, own in found.items()}
     agenda = Agenda(train, test, role, possible, by_arm)
+    pairs = {
+        (run.train.name, run.test.source.name): (run.train, run.test.source)
+        for run in agenda.work.values()
+        if run.test
+    }
+    for trained_on, tested_on in pairs.values():
+        check_probe(trained_on, tested_on, asked.measuring.probing())
     for run in agenda.work.values():
-        if run.test is not None:
-            check_probe(run.train, run.test.source, asked.measuring.probing())
         run.require_same()
     return agenda
 
