@@ -35,6 +35,7 @@ def maskings(draw: st.DrawFn) -> Masking:
         context_scale=draw(spans(0.5, 1.0)),
         min_context=draw(st.floats(0.0, 0.4)),
         mask_ratio=draw(st.floats(0.05, 0.95)),
+        keep_targets=draw(st.sampled_from([1.0, 0.5, 0.01])),
         contexts_per_image=draw(st.integers(1, 3)),
     )
 
@@ -97,7 +98,7 @@ def test_no_target_is_ever_context_whatever_the_settings(
     masks = sample_masks(masking, grid, key, batch)
     assert_sound(masks, masking, grid, batch)
     assert not leaks(masks, grid)
-    if masking.kind == "multiblock":
+    if masking.kind == "multiblock" and masking.keep_targets == 1:
         block_sizes(masks, grid[1])
         assert masks.context.shape[-1] >= masking.min_context * math.prod(grid) - 1e-6
 
@@ -300,6 +301,29 @@ def test_a_larger_batch_changes_no_target_and_only_thins_contexts(kind: str) -> 
     assert inside.gather(-1, shared.context.flatten(0, 1)).all()
 
 
+@pytest.mark.parametrize("kind", ["multiblock", "random", "published"])
+def test_a_part_of_each_target_can_be_predicted(kind: str) -> None:
+    whole, part = (Masking(kind=kind, contexts_per_image=2, keep_targets=share) for share in (1.0, 0.25))
+    grid, key = (14, 14), stream_key(0, "masks", 7)
+    everything, some, few = (
+        sample_masks(masking, grid, key, batch) for masking, batch in ((whole, 64), (part, 64), (part, 8))
+    )
+    assert_sound(some, part, grid, 64)
+    assert torch.equal(some.context, everything.context)
+    assert torch.equal(some.targets[:8], few.targets)
+    length = everything.targets.shape[-1]
+    assert some.targets.shape[-1] == round(length / 4)
+    inside = (some.targets.unsqueeze(-1) == everything.targets.unsqueeze(-2)).flatten(0, 2)
+    assert inside.any(-1).all()
+    drawn = inside.any(-2).double().mean(0)  # how often each place of a target
+    assert drawn.min() > 0.5 * drawn.mean() and drawn.max() < 1.5 * drawn.mean()
+
+
+def test_the_smallest_part_of_a_target_is_a_patch() -> None:
+    masks = sample_masks(Masking(keep_targets=0.001), (8, 8), 3, 16)
+    assert masks.targets.shape == (16, 1, 4, 1) and len(masks.targets.unique()) > 10
+
+
 def test_the_targets_of_an_image_do_not_depend_on_the_others() -> None:
     masking = Masking(min_context=0.4)  # so that many layouts are drawn again
     rows = np.arange(63, 0, -2)
@@ -437,6 +461,7 @@ def test_published_agrees_with_a_plain_loop(scale: float, context_scale: float, 
         ({"context_scale": (0.5, 1.5)}, (14, 14), ["masking.context_scale=[0.5, 1.5]", "at most 1"]),
         ({"target_aspect": (0.0, 1.0)}, (14, 14), ["masking.target_aspect=[0.0, 1.0]", "more than 0"]),
         ({"min_context": 1.0}, (14, 14), ["masking.min_context=1", "less than 1"]),
+        ({"keep_targets": 0.0}, (14, 14), ["masking.keep_targets=0", "more than 0"]),
         ({"mask_ratio": -0.1}, (14, 14), ["masking.mask_ratio=-0.1"]),
         ({}, (0, 14), ["0x14", "smaller than a patch"]),
         ({}, (1, 1), ["1x1", "more patches"]),

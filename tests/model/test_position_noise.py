@@ -357,6 +357,8 @@ def test_the_encoder_has_the_positions_that_it_is_told_or_those_that_follow(
         ({"method": "data2vec", "predictor": {}, "masking": {"kind": "multiblock"}}, r"Use masking.kind=blocks"),
         ({"method": "data2vec", "predictor": {}, "encoder_positions": "learned"}, r"contradicts positions.kind"),
         ({"method": "data2vec", "predictor": {}, "positions": {"covariance": "conditional"}}, r"before the encoder"),
+        ({"method": "data2vec", "predictor": {}, "masking": {"keep_targets": 0.5}}, r"keep_targets=0.5.*every place"),
+        ({"method": "data2vec", "predictor": {}, "embedding_scale": 2.0}, r"embedding_scale=2.0 belongs to method"),
         ({"method": "simclr"}, "simclr"),
     ],
 )

@@ -138,6 +138,17 @@ def test_arms_of_one_seed_start_equal_and_see_the_same(tmp_path: Path) -> None:
         assert other.recipe.optimizer == plan.recipe.optimizer
 
 
+def test_embeddings_are_scaled_against_positions_and_nothing_else_is(tmp_path: Path) -> None:
+    runs = {run.name: run for run in agenda("embedding", tmp_path, seeds=1).work.values()}
+    before, after = (
+        dict(runs[name].plan.build_model().named_parameters())
+        for name in ("as-given-seed=0", "embedding_scale=4.0-seed=0")
+    )
+    for name, weight in before.items():
+        factor = 4 if "patch_embed.proj" in name else 1
+        torch.testing.assert_close(after[name], weight * factor)
+
+
 def test_masks_of_table_8_are_the_same_in_all_arms(tmp_path: Path) -> None:
     areas = []
     for run in agenda("table8", tmp_path, seeds=1).work.values():

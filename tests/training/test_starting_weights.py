@@ -202,6 +202,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         started(tmp_path / "run", model="vit_tiny_patch16_224", patch_size=4)
     with pytest.raises(UserError, match=r"do not fit the encoder of the recipe.*Leave model"):
         started(tmp_path / "run", model="vit_tiny_patch16_224", patch_size=4, model_options={"num_heads": 2})
+    with pytest.raises(UserError, match=r"embedding_scale=2 is for new.*are trained\. Leave it out"):
+        started(tmp_path / "run", embedding_scale=2.0)
     with pytest.raises(UserError, match="There is no encoder"):
         started(tmp_path / "nowhere")
 

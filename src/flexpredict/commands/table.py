@@ -14,8 +14,8 @@ _RECIPE = {
     "model and method": "model image_size patch_size method augmentation init_from seed",
 }
 _DETAILS = {
-    "details": "class_token model_options encoder_positions scale normalize_pixels epoch_size accumulate max_skipped "
-    "on_nan",
+    "details": "class_token model_options embedding_scale encoder_positions scale normalize_pixels epoch_size "
+    "accumulate max_skipped on_nan",
     "hardware": "accelerator devices num_nodes strategy precision checkpoint_activations compile workers",
     "records": "log_every checkpoint_every keep_last keep_every keep_best probe_every probe_data loggers",
 }

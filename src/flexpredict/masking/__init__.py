@@ -15,6 +15,8 @@ from flexpredict.errors import UserError, did_you_mean
 from flexpredict.masking.multiblock import check_multiblock, sample_multiblock
 from flexpredict.masking.partitions import check_mask_ratio, sample_block_masks, sample_random
 from flexpredict.masking.published import check_published, sample_published
+from flexpredict.masking.rectangles import Patches, row_numbers
+from flexpredict.randomness import stream_key
 from flexpredict.settings.masking import Kind, Masking
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.sizes import Grid
@@ -59,6 +61,8 @@ def sample_masks(masking: Masking, grid: Grid, key: int, batch: int) -> Masks:
     rows = np.arange(batch * masking.contexts_per_image)
     sample, _ = _KINDS[masking.kind]
     context, targets = sample(masking, _cells(masking, grid), key, rows)
+    if masking.keep_targets < 1:
+        targets = _some_of_each(targets, masking.keep_targets, stream_key(key, "kept targets"), rows)
     sets = (batch, masking.contexts_per_image)
     masks = Masks(
         torch.from_numpy(context).view(*sets, *context.shape[1:]),
@@ -97,6 +101,14 @@ def patches_of_cells(cells: Tensor, side: int, grid: Grid) -> Tensor:
     inside = torch.arange(side, device=cells.device)
     offsets = (inside[:, None] * grid[1] + inside).flatten()
     return (corners.unsqueeze(-1) + offsets).flatten(-2).sort(dim=-1).values
+
+
+def _some_of_each(targets: Patches, share: float, key: int, rows: Patches) -> Patches:
+    """A random part of each target, ascending, at least one patch: R M Nt -> R M K."""
+    _, blocks, length = targets.shape
+    order = row_numbers(key, rows, blocks * length).reshape(targets.shape).argsort(axis=-1)
+    kept = np.sort(order[..., : max(1, round(share * length))], axis=-1)
+    return np.take_along_axis(targets, kept, axis=-1)
 
 
 def _cells(masking: Masking, grid: Grid) -> Grid:

@@ -67,6 +67,7 @@ def _refuse_settings_of_others(recipe: Recipe) -> None:
         "targets.standardize": (("ijepa",), "it rescales the features that I-JEPA predicts"),
         "targets.norm": (("ijepa",), "data2vec averages layers that are layer-normed, and mae predicts pixels"),
         "targets.layers": (("ijepa", "data2vec"), "mae predicts pixels"),
+        "embedding_scale": (("ijepa", "mae"), "data2vec's noise goes through the patch embedding"),
         "normalize_pixels": (("mae",), "only it predicts pixels"),
     }
     for name, (methods, reason) in owners.items():

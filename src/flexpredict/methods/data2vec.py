@@ -162,6 +162,11 @@ def _refuse_what_it_cannot_do(recipe: Recipe, facts: ModelFacts) -> None:
             f"masking.kind={recipe.masking.kind} leaves patches neither seen nor predicted and predicts some twice, "
             "and data2vec's encoder sees every place once. Use masking.kind=blocks or random."
         )
+    if recipe.masking.keep_targets < 1:
+        raise UserError(
+            f"masking.keep_targets={recipe.masking.keep_targets:g} leaves places out, and data2vec's encoder sees "
+            "every place once. Leave it out, or use method=ijepa or mae."
+        )
     own = "learned" if recipe.positions.kind == "learned" else "sincos"
     if recipe.encoder_positions != own:
         raise UserError(

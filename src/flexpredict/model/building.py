@@ -101,6 +101,13 @@ def rescale_residual_branches(blocks: nn.Sequential) -> None:
                     weight.div_((2.0 * layer) ** 0.5)
 
 
+def scale_embedding(encoder: Encoder, scale: float) -> None:
+    """Make patch embeddings larger or smaller against the positions that are added to them."""
+    with torch.no_grad():
+        for parameter in encoder.vit.patch_embed.proj.parameters():
+            parameter.mul_(scale)
+
+
 def _create(model: str, arguments: dict[str, Any]) -> Any:
     try:
         return timm.create_model(known_model(model), pretrained=False, **arguments)

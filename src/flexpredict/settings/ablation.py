@@ -16,8 +16,8 @@ class StudySettings(RecipeFile):
         study: of the paper: table6 (positions), table7 (noise on which tokens), table8 (half resolution), fig3 (level
             and covariance), fig4 (norms of A and m̃), l1 (L1 on A), covariance (tied, fixed, untied, diagonal, by
             image), mae (on MAE), or paper for all of them; of the recipe: targets, noise, ema, lr, optimizer, masks,
-            predictor, augmentation, grid, combined, or search for all of them; on the scenes: where (stochastic
-            positions as the place of parts becomes freer).
+            predictor, augmentation, grid, embedding, combined, or search for all of them; on the scenes: where
+            (stochastic positions as the place of parts becomes freer).
         test: labeled images to test on (by default a share of the images is held out for validation).
         holdout: share of the images for validation, held out before pre-training.
         seeds: runs of each arm, from `seed` on (by default 3; where: 5).

@@ -26,6 +26,8 @@ class Masking:
             unlucky image cannot take the context away from the whole batch. multiblock only.
         mask_ratio: share of the patches that are targets, for random (default: MAE's 0.75) and blocks (default:
             data2vec's 0.6).
+        keep_targets: share of the patches of each target that are predicted, drawn at random. The others stay hidden
+            and cost nothing. Not for data2vec, whose encoder sees every place.
         contexts_per_image: contexts drawn from each image: more predictions for one pass of the target encoder.
         cell: side in patches of the squares that masks are made of. With 2, four patches are hidden or seen together,
             as they are where targets have half the resolution.
@@ -38,6 +40,7 @@ class Masking:
     context_scale: tuple[float, float] = ranged((0.85, 1.0), above=0, most=1, span=True)
     min_context: float = ranged(0.25, least=0, below=1)
     mask_ratio: float | None = ranged(None, least=0, below=1)
+    keep_targets: float = ranged(1.0, above=0, most=1)
     contexts_per_image: int = ranged(1, least=1, most=100)
     cell: int = ranged(1, least=1)
 

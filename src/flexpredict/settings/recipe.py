@@ -50,6 +50,8 @@ class Recipe:
         patch_size: side of a patch (by default the model's, smaller for small images).
         class_token: keep the class token of models that have one (the paper's have none).
         model_options: further arguments of timm's constructor, for example {embed_dim: 96, depth: 4}.
+        embedding_scale: size of new patch embeddings against positions, in units of PyTorch's own initial weights.
+            Not for data2vec, whose noise goes through these weights.
         positions: where the tokens are.
         encoder_positions: positions of the encoder: 'sincos', 'learned', or BEiT's 'relative' (by default relative
             for models of BEiT's kind, learned where positions.kind is, else sin-cos).
@@ -104,6 +106,7 @@ class Recipe:
     patch_size: int | None = ranged(None, least=1)
     class_token: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
+    embedding_scale: float = ranged(1.0, above=0, most=100)
     positions: Positions = field(default_factory=Positions)
     encoder_positions: EncoderPositions | None = None
     predictor: PredictorSize = field(default_factory=PredictorSize)

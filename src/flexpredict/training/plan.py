@@ -16,7 +16,7 @@ from flexpredict.masking import check_masking
 from flexpredict.methods.choosing import build_method, check_grid, settle_method
 from flexpredict.methods.method import Method
 from flexpredict.model.blocks import recompute_in_backward
-from flexpredict.model.building import check_patches, model_facts
+from flexpredict.model.building import check_patches, model_facts, scale_embedding
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.ranges import check_ranges
@@ -54,7 +54,9 @@ class Plan:
         return self.image_sizes[0]
 
     def build_model(self) -> Method:
-        model = build_method(self.recipe, self.encoder.build(self.recipe.seed))
+        encoder = self.encoder.build(self.recipe.seed)
+        scale_embedding(encoder, self.recipe.embedding_scale)
+        model = build_method(self.recipe, encoder)
         if self.recipe.checkpoint_activations:
             recompute_in_backward(model.trained_blocks())
         return model

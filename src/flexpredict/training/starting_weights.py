@@ -66,6 +66,11 @@ def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | Image
     source: the images to train on, which may be too small for the size of the weights.
     """
     spec = initial.spec
+    if recipe.embedding_scale != 1:
+        raise UserError(
+            f"embedding_scale={recipe.embedding_scale:g} is for new patch embeddings, and those of {initial.name} "
+            "are trained. Leave it out."
+        )
     if recipe.model is None:
         recipe = dataclasses.replace(
             recipe,

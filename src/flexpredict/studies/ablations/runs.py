@@ -191,8 +191,10 @@ def changed(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
             changes[name] = value
         elif name in _WHOLE:
             changes[name] = _WHOLE[name](**value)
+        elif isinstance(given := getattr(recipe, name), dict):
+            changes[name] = {**given, **value}
         else:
-            changes[name] = dataclasses.replace(getattr(recipe, name), **value)
+            changes[name] = dataclasses.replace(given, **value)
     return dataclasses.replace(recipe, **changes)
 
 

@@ -91,6 +91,9 @@ def _masks(asked: Asked) -> Study:
         "aspect 0.75 to 1.5": {"target_aspect": (0.75, 1.5)},
         "aspect 0.33 to 3": {"target_aspect": (0.33, 3.0)},
     }
+    arms |= {
+        f"{share} of each target": {"keep_targets": kept} for share, kept in (("half", 0.5), ("a quarter", 0.25))
+    }
     arms |= {f"{count} context{'s' * (count > 1)} an image": {"contexts_per_image": count} for count in (1, 2, 4)}
     return Study("masks", "Which masks?", (_AS_GIVEN, *_varied("masking", arms)))
 
@@ -128,6 +131,17 @@ def _grid(asked: Asked) -> Study:
         )
     arms = (Arm(f"{side}x{side * width // height}", {"patch_size": height // side}) for side in sides)
     return Study("grid", "How many patches?", tuple(arms))
+
+
+def _embedding(asked: Asked) -> Study:
+    options: dict[str, dict[str, Any]] = {
+        "4 registers": {"reg_tokens": 4},
+        "layer norm after the embedding": {"embed_norm_layer": "layernorm"},
+        "layer norm before the blocks": {"pre_norm": True},
+    }
+    scaled = (Arm(f"embeddings times {scale:g}", {"embedding_scale": scale}) for scale in (0.25, 0.5, 2.0, 4.0))
+    arms = (_AS_GIVEN, *_varied("model_options", options), *scaled)
+    return Study("embedding", "How should patches be embedded?", arms)
 
 
 def _combined(asked: Asked) -> Study:
@@ -175,5 +189,6 @@ SEARCH: dict[str, Builder] = {
     "predictor": _predictor,
     "augmentation": _augmentation,
     "grid": _grid,
+    "embedding": _embedding,
     "combined": _combined,
 }
