@@ -188,6 +188,16 @@ def test_a_task_is_the_same_after_it_was_written(tmp_path: Path) -> None:
     assert Task.load(task.save()) == task
 
 
+def test_runs_give_way_to_other_sessions_too() -> None:
+    code = (
+        "import os; from pathlib import Path; from flexpredict.studies.ablations.processes import give_way; "
+        "give_way(7); group = Path('/proc/self/autogroup'); "
+        "print(os.nice(0), group.read_text().split()[-1] if group.exists() else 7)"
+    )
+    found = subprocess.check_output([sys.executable, "-c", code], text=True, start_new_session=True)
+    assert found.split() == ["7", "7"]
+
+
 def test_threads_are_shared_out_unless_someone_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

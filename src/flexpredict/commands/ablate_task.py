@@ -1,6 +1,5 @@
 """A process that carries out runs of a study or of the demo; it is started with a file that says what to do."""
 
-import os
 import shutil
 import sys
 import time
@@ -21,7 +20,7 @@ from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import Recipe
 from flexpredict.studies.ablations.costs import Costs, seconds_a_step
 from flexpredict.studies.ablations.measuring import Measuring, measure
-from flexpredict.studies.ablations.processes import INTERRUPTED, Baseline, Task, TaskRun, end_with
+from flexpredict.studies.ablations.processes import INTERRUPTED, Baseline, Task, TaskRun, end_with, give_way
 from flexpredict.studies.ablations.runs import plan_of, steps_done
 from flexpredict.training.recipe_parser import make_recipe
 
@@ -29,7 +28,7 @@ from flexpredict.training.recipe_parser import make_recipe
 def run(path: Path, parent: int) -> int:
     end_with(parent)
     task = Task.load(path)
-    os.nice(task.nice)
+    give_way(task.nice)
     return carry_out(task)
 
 

@@ -1,5 +1,6 @@
 """Processes of runs: a few at a time, each with its part of the machine, stopped together, gone with their parent."""
 
+import contextlib
 import json
 import os
 import signal
@@ -138,6 +139,16 @@ def end_with(parent: int) -> None:
             time.sleep(_SECONDS_BETWEEN_SIGNALS)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def give_way(nice: int) -> None:
+    """Let other processes go first. nice: 0 to 19, the more the further behind."""
+    if not nice:
+        return
+    os.nice(nice)
+    # Where Linux shares cores among sessions, niceness only counts inside one, and each run is a session of its own.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
 
 def _share(slot: int, at_a_time: int) -> dict[str, str]:
