@@ -26,12 +26,8 @@ from flexpredict.features.extraction import Features, cached_features, extract_f
 from flexpredict.model.building import build_encoder
 from flexpredict.settings.extraction import Extraction
 
+pytestmark = pytest.mark.usefixtures("small_parts")
 HOW = Extraction(batch_size=8)
-
-
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts_module, "_MOST_IMAGES", 16)
 
 
 def cached(encoder: ImageEncoder, source: ImageSource, how: Extraction = HOW) -> Features:

@@ -1,9 +1,12 @@
-"""For the tests of studies: runs in the process of the test, and quick measures."""
+"""For the tests of studies: runs in the process of the test, quick measures, and tiny runs to analyze."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import RECIPE, write_pictures
 
+from flexpredict import pretrain
 from flexpredict.commands import ablate_task
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.evaluation.results import Result
@@ -13,6 +16,9 @@ from flexpredict.studies import figures
 from flexpredict.studies.ablations import ablating, measuring, processes
 from flexpredict.studies.ablations.costs import Costs
 from flexpredict.studies.ablations.processes import Task
+from flexpredict.studies.analyses.opening import OpenedModel, open_model
+
+PREDICTOR = {"dim": None, "depth": None, "heads": None}
 
 
 class Finished:
@@ -80,3 +86,27 @@ def quick_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def quick_probes(few_penalties: None) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny run of each kind, six steps long; to be read only."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_pictures(folder / "pictures", 48)
+    kinds: dict[str, dict[str, Any]] = {
+        "sincos": {"positions": {"kind": "sincos"}},
+        "stop": {"positions": {"noise_to_signal": 0.5}, "keep_every": 0.5},
+        "learned": {"positions": {"kind": "learned"}},
+        "mae": {"method": "mae"},
+        "data2vec": {"method": "data2vec", "predictor": PREDICTOR},
+        "fading": {"positions": {"schedule": "linear", "final_level": 0.0}},
+        "half": {"targets": {"resolution": "half_bilinear"}, "image_size": 64, "patch_size": 8},
+    }
+    for name, fields in kinds.items():
+        pretrain(data, folder / name, **{**RECIPE, "epochs": 1, **fields})
+    return {name: folder / name for name in (*kinds, "pictures")}
+
+
+@pytest.fixture(scope="session")
+def stop(runs: dict[str, Path]) -> OpenedModel:
+    return open_model(runs["stop"])
