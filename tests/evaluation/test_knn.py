@@ -4,17 +4,13 @@ import math
 
 import pytest
 import torch
+from correlated_features import draw
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from flexpredict.errors import UserError
 from flexpredict.evaluation import knn
 from flexpredict.evaluation.knn import knn_accuracy, knn_predict
-from flexpredict.randomness import normal, sample_keys, stream_key
-
-
-def draw(what: str, rows: int, columns: int) -> Tensor:
-    return normal(sample_keys(stream_key(0, what), torch.arange(rows)), columns)
 
 
 def split(classes: int = 7) -> tuple[Tensor, Tensor, Tensor, Tensor]:
