@@ -144,7 +144,7 @@ def test_claims_over_levels_and_freedoms_are_means_and_differences_of_difference
     fig3 += [arm(f"f{n}", 1, 1, 1, level=n, series="fixed covariance") for n in (1.0, 3.0)]
     write_results(tmp_path / "fig3", "fig3", fig3)
     where = [
-        arm(f"{u} {level}", *(seed + level * u for seed in (10, 20, 30)), level=level, series=f"where={u}")
+        arm(f"{u} {level}", *(seed + level * (u + 1) for seed in (10, 20, 30)), level=level, series=f"where={u}")
         for u in (0, 0.5, 1)
         for level in (0.0, 1.0, 2.0)
     ]
@@ -154,7 +154,8 @@ def test_claims_over_levels_and_freedoms_are_means_and_differences_of_difference
     said = claimed(tmp_path)
     texts = {claim.study: claim.text for claim in reversed(CLAIMS)}
     assert said[texts["fig3"]].startswith("**confirmed** | +1.0 ± 0.0")
-    assert said[texts["where"]].startswith("**confirmed** | +1.5 ± 0.0")
+    assert said[texts["where"]].startswith("**confirmed** | +3.0 ± 0.0")
+    assert said["… and help more there than where it is fixed"].startswith("**confirmed** | +1.5 ± 0.0")
     assert said[texts["fig4"]].startswith("**confirmed** | -2.00 ± 0.00 (‖A‖)")
 
 

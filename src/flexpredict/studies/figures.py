@@ -128,7 +128,7 @@ def _curve(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
 
 
 def _surface(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
-    """Differences to the baseline over series (upwards) and level, with + or - where the interval excludes zero."""
+    """Differences to the baseline over series (upwards) and level, bold where the interval excludes zero."""
     compared = [row for row in rows if name in row.differences]
     series = list(dict.fromkeys(row.arm.series for row in compared))
     levels = sorted({row.arm.level for row in compared if row.arm.level is not None})
@@ -139,10 +139,10 @@ def _surface(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
         difference = row.differences[name]
         values[up, right] = difference.mean
         words = difference.in_words("+", digits_of(name)).replace(" ±", "\n±")
-        mark = ("", "+", "−")[difference.sign]
-        axes.text(right, up, f"{words}\n{mark}", ha="center", va="center", fontsize=7)
-    most = float(np.nanmax(np.abs(values))) or 1.0
-    image = axes.imshow(values, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto", alpha=0.8)
+        weight = "bold" if difference.sign else "normal"
+        axes.text(right, up, words, ha="center", va="center", fontsize=8, fontweight=weight)
+    most = 1.6 * float(np.nanmax(np.abs(values))) or 1.0  # the darkest colors would hide the numbers
+    image = axes.imshow(values, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto")
     axes.figure.colorbar(image, ax=axes)
     axes.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
     axes.set_yticks(range(len(series)), series)
