@@ -58,7 +58,7 @@ def _carry_out(one: TaskRun, task: Task, source: ImageSource, test: ImageSource 
     if torch.distributed.is_initialized() and torch.distributed.get_rank():
         return True
     if test is not None and one.measured:
-        how = Measuring(**{**task.measuring, "labels": tuple(task.measuring["labels"])})
+        how = Measuring.of(task.measuring)
         encoder = _untrained(one.baseline, recipe, source) if one.baseline else open_encoder(folder.path)
         measure(encoder, folder.path, source, test, how, Fabric(accelerator=recipe.accelerator, devices=1))
     if last_step > first_step:

@@ -24,6 +24,9 @@ class StudySettings(RecipeFile):
         labels: shares of the labels that the probes are trained on.
         subsets: draws of each share below 1.
         location_images: images to measure location with, at most.
+        transfer: also measure a linear probe on other labeled images: those to fit it on, and those to test it on.
+        clevr: also measure counting and distance on CLEVR, by its folder, or on scenes:10000,size=64.
+        davis: also follow objects through the videos of DAVIS, by its folder, or of scenes.
         noise: noise level of the paper's studies as ‖A n‖ / ‖ψ‖ (paper: 0.2).
         arms: only these arms of the study, by the names that `dry_run` shows, and those they are compared with.
         levels: values of the one number that fig3, fig4, noise, ema, lr, grid and where vary.
@@ -43,6 +46,9 @@ class StudySettings(RecipeFile):
     labels: list[float] = ranged([0.01, 1.0], above=0, most=1)
     subsets: int = ranged(5, least=1)
     location_images: int = ranged(2000, least=1)
+    transfer: list[str] = field(default_factory=list)
+    clevr: str | None = None
+    davis: str | None = None
     noise: float = ranged(0.2, least=0)
     arms: list[str] = field(default_factory=list)
     levels: list[float] = field(default_factory=list)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexpredict.studies.ablations.chapters import as_markdown, write_block, write_index
+from flexpredict.studies.ablations.downstream import CLEVR, DAVIS, TRANSFER
 from flexpredict.studies.ablations.summary import Estimate, digits_of
 
 _NO_GAIN = 1.0  # points
@@ -105,6 +106,12 @@ CLAIMS = (
     Claim("Stochastic positions are better than sin-cos (+3.5)", "table6", _less("StoP", "sin-cos")),
     Claim("… and better than learned positions (+3.4)", "table6", _less("StoP", "learned")),
     Claim("They tie features less to the place", "table6", _less("StoP", "sin-cos"), -1, "location share"),
+    Claim(
+        "They carry over better to other images (Places205: +0.9)", "table6", _less("StoP", "sin-cos"), 1, TRANSFER
+    ),
+    Claim("… to counting (+1.5)", "table6", _less("StoP", "sin-cos"), 1, CLEVR["count"]),
+    Claim("… to distances (+0.6)", "table6", _less("StoP", "sin-cos"), 1, CLEVR["dist"]),
+    Claim("… and to objects in videos (+0.9)", "table6", _less("StoP", "sin-cos"), 1, DAVIS),
     Claim(
         "Noise on masked tokens is better than on the context (+2.7)", "table7", _less("masked only", "context only")
     ),

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.extraction import Extraction
 from flexpredict.settings.probing import Probing
+from flexpredict.studies.ablations.downstream import Downstream
 
 NORMS = {"A_norm": "‖A‖", "mask_token_norm": "‖m̃‖"}
 LOCATION = {
@@ -51,6 +52,13 @@ class Measuring:
     subsets: int = 5  # draws of each share below 1
     neighbors: int = 20  # k of k-NN
     images: int = 2000  # at most, to measure location with
+    downstream: Downstream = field(default_factory=Downstream)
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Measuring":
+        """From plain values."""
+        own = {**values["downstream"], "transfer": tuple(values["downstream"]["transfer"])}
+        return cls(**{**values, "labels": tuple(values["labels"]), "downstream": Downstream(**own)})
 
     def probing(self) -> Probing:
         return Probing(labels=list(self.labels), subsets=self.subsets, neighbors=self.neighbors)
@@ -61,7 +69,11 @@ class Measuring:
             role: {"data": source.name, **identity(source)} for role, source in (("train", train), ("test", test))
         }
         tasks = TASKS if _are_scenes(train) and _are_scenes(test) else ()
-        described: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(self), **data, "scene_tasks": tasks}))
+        asked = {**dataclasses.asdict(self), **data, "scene_tasks": tasks}
+        del asked["downstream"]
+        if downstream := self.downstream.described():
+            asked["downstream"] = downstream
+        described: dict[str, Any] = json.loads(json.dumps(asked))
         return described
 
 
@@ -72,7 +84,7 @@ def measure(
     asked, quiet = how.described(train, test), Console(quiet=True)
     if (known := measured(folder, asked)) is not None:
         return known
-    with _features_beside(folder):
+    with _features_beside(folder) as beside:
         probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
         write_result(probed, folder / "probe.json")
         numbers = dict(probed.numbers)
@@ -86,6 +98,7 @@ def measure(
         )
         write_result(found, folder / "location.json")
         numbers |= {shown: found.numbers[name] for name, shown in LOCATION.items() if name in found.numbers}
+        numbers |= how.downstream.measure(encoder, beside / "davis", fabric)
     kept = {"encoder": _digest(folder), "asked": asked, "numbers": numbers}
     write_json_atomically(folder / _KEPT, kept)
     return numbers
@@ -134,12 +147,12 @@ def _labeled(scenes: ImageSource, task: str) -> ImageSource:
 
 
 @contextmanager
-def _features_beside(folder: Path) -> Iterator[None]:
+def _features_beside(folder: Path) -> Iterator[Path]:
     """Cache features in the run folder, and delete them in the end: those of hundreds of runs would fill the disk."""
     before, own = os.environ.get("FLEXPREDICT_CACHE"), folder / ".features"
     os.environ["FLEXPREDICT_CACHE"] = str(own)
     try:
-        yield
+        yield own
     finally:
         if before is None:
             del os.environ["FLEXPREDICT_CACHE"]

@@ -16,6 +16,7 @@ from flexpredict.evaluation.probing import check_probe
 from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
+from flexpredict.studies.ablations.downstream import Downstream
 from flexpredict.studies.ablations.measuring import Measuring
 from flexpredict.studies.ablations.paper import PAPER, WHERE
 from flexpredict.studies.ablations.processes import Data
@@ -41,7 +42,8 @@ class Ablation(StudySettings):
 
     @property
     def measuring(self) -> Measuring:
-        return Measuring(tuple(self.labels), self.subsets, images=self.location_images)
+        downstream = Downstream.of(self.transfer, self.clevr, self.davis)
+        return Measuring(tuple(self.labels), self.subsets, images=self.location_images, downstream=downstream)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
     }
     for trained_on, tested_on in pairs.values():
         check_probe(trained_on, tested_on, asked.measuring.probing())
+    asked.measuring.downstream.check()
     for run in agenda.work.values():
         run.require_same()
     return agenda

@@ -1,0 +1,85 @@
+"""What a study may also measure of its encoders: other images, counting and distance, objects in videos."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric import Fabric
+from rich.console import Console
+
+from flexpredict.data.sources.image_source import ImageSource
+from flexpredict.data.sources.opening import open_source
+from flexpredict.data.sources.streams import identity
+from flexpredict.encoders.image_encoder import ImageEncoder
+from flexpredict.errors import UserError
+from flexpredict.evaluation.clevr_images import TASKS, clevr_source
+from flexpredict.evaluation.davis import DavisSettings
+from flexpredict.evaluation.davis.segmentation import segment_videos
+from flexpredict.evaluation.davis.videos import open_videos
+from flexpredict.evaluation.probing import check_probe, run_probe
+from flexpredict.features.workspace import Workspace
+from flexpredict.settings.extraction import Extraction
+from flexpredict.settings.probing import Probing
+
+TRANSFER, DAVIS = "transfer, linear", "DAVIS J&F"
+CLEVR = {"count": "CLEVR count", "dist": "CLEVR distance"}
+_PATCHES = 30  # along the shorter side of a video, as DAVIS at 480 pixels has with patches of 16
+_ALL_LABELS = Probing(labels=[1.0], neighbors=0)
+
+
+@dataclass(frozen=True)
+class Downstream:
+    """What is measured; nothing by default."""
+
+    transfer: tuple[str, ...] = ()  # names of labeled images to fit a linear probe on, and to test it on
+    clevr: str | None = None  # CLEVR's folder, or scenes
+    davis: str | None = None  # the folder of DAVIS, or scenes
+
+    @classmethod
+    def of(cls, transfer: Sequence[str], clevr: str | None, davis: str | None) -> "Downstream":
+        if len(transfer) not in (0, 2):
+            raise UserError(
+                f"transfer is {' '.join(transfer)}; give two names, of labeled images to fit a probe on and of "
+                "others to test it on, such as pets/train pets/test."
+            )
+        return cls(tuple(transfer), clevr, davis)
+
+    def check(self) -> None:
+        """Open everything, so that what is missing is told before hours of training."""
+        for train, test in self._probes().values():
+            check_probe(train, test, _ALL_LABELS)
+        if self.davis is not None:
+            open_videos(self.davis, "val", "2017")
+
+    def described(self) -> dict[str, Any]:
+        """What the numbers depend on. Nothing where nothing is asked."""
+        asked = {name: value for name, value in dataclasses.asdict(self).items() if value}
+        return {**asked, "images": [identity(open_source(name)) for name in self.transfer]} if asked else {}
+
+    def measure(self, encoder: ImageEncoder, folder: Path, fabric: Fabric) -> dict[str, float]:
+        """In percent. folder: for the masks of videos."""
+        numbers = {}
+        for name, (train, test) in self._probes().items():
+            found = run_probe(encoder, train, test, Extraction(), _ALL_LABELS, fabric=fabric)
+            numbers[name] = found.numbers["linear, 100 % labels"]
+        if self.davis is not None:
+            height = _PATCHES * encoder.patch_size[0]
+            asked = DavisSettings(data=self.davis, height=height, overlays="none", out=folder)
+            numbers[DAVIS] = segment_videos(Workspace(encoder, fabric, Console(quiet=True)), asked).numbers["J&F"]
+        return numbers
+
+    def _probes(self) -> dict[str, tuple[ImageSource, ImageSource]]:
+        """Training and test images by the name of the number."""
+        probes = {}
+        if self.transfer:
+            train, test = map(open_source, self.transfer)
+            probes[TRANSFER] = train, test
+        if self.clevr is not None:
+            for task in TASKS:
+                probes[CLEVR[task]] = (
+                    clevr_source(self.clevr, "train", task),
+                    clevr_source(self.clevr, "test", task),
+                )
+        return probes
