@@ -29,7 +29,9 @@ def test_downstream_numbers_are_those_of_the_commands(tmp_path: Path, in_process
     followed = evaluate_davis(str(run), data=VIDEOS, height=30 * 4, overlays="none", **out)
     assert numbers["DAVIS J&F"] == pytest.approx(followed.numbers["J&F"])
     assert not (run / ".features").exists()
-    heading = (tmp_path / "table6" / "table.md").read_text().splitlines()[2]
+    table = (tmp_path / "table6" / "table.md").read_text()
+    assert f"Transfer, linear: all labels of {OTHER[0]}, tested on {OTHER[1]}. CLEVR: {SCENES}. DAVIS" in table
+    heading = table.splitlines()[2]
     assert "| transfer, linear | diff. | CLEVR count | diff. | CLEVR distance | diff. | DAVIS J&F | diff." in heading
 
 

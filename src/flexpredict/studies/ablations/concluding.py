@@ -30,7 +30,7 @@ _FILES = (
 def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) -> None:
     """Print and write the results of a study, all of whose runs are done."""
     found = {arm: [_numbers(study, run) for run in runs] for arm, runs in agenda.of(study).items()}
-    rows, notes = summarize(study, found), _notes(agenda, study)
+    rows, notes = summarize(study, found), _notes(agenda, study, asked.measuring.downstream.in_words())
     shown = tables(study, rows)
     console.print(f"{study.name}: {study.title}", highlight=False)
     for title, lines in shown.items():
@@ -90,7 +90,7 @@ def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: A
     figures.draw(study, rows, len(seeds), folder / "figure.png")
 
 
-def _notes(agenda: Agenda, study: Study) -> str:
+def _notes(agenda: Agenda, study: Study, downstream: str) -> str:
     seeds = agenda.seeds(study)
     several = len(seeds) > 1
     said = [f"Seed{'s' * several} {', '.join(map(str, seeds))}; pre-trained on {agenda.train.name}."]
@@ -109,6 +109,8 @@ def _notes(agenda: Agenda, study: Study) -> str:
             "share: of the variance of patch features, what the place alone explains. R²: of row and column read out "
             "of single patch features."
         )
+    if study.probes and downstream:
+        said.append(downstream)
     said.append(
         "± is half the 95 % interval over seeds (Student's t); differences are paired by seed, and bold where the "
         "interval excludes zero."

@@ -58,6 +58,17 @@ class Downstream:
         asked = {name: value for name, value in dataclasses.asdict(self).items() if value}
         return {**asked, "images": [identity(open_source(name)) for name in self.transfer]} if asked else {}
 
+    def in_words(self) -> str:
+        """On what each number was measured; nothing where nothing is asked."""
+        said = []
+        if self.transfer:
+            said.append("{}: all labels of {}, tested on {}.".format(TRANSFER.capitalize(), *self.transfer))
+        if self.clevr is not None:
+            said.append(f"CLEVR: {self.clevr}.")
+        if self.davis is not None:
+            said.append(f"DAVIS J&F: {self.davis}, frames {_PATCHES} patches high.")
+        return " ".join(said)
+
     def measure(self, encoder: ImageEncoder, folder: Path, fabric: Fabric) -> dict[str, float]:
         """In percent. folder: for the masks of videos."""
         numbers = {}
