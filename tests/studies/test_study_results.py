@@ -107,7 +107,8 @@ def write_results(folder: Path, study: str, arms: list[dict[str, Any]], standard
 
 
 def arm(name: str, *values: float, measure: str = "linear, 1 % labels", **fields: Any) -> dict[str, Any]:
-    return {"name": name, "numbers": {measure: list(values), "linear, 100 % labels": [0.0] * len(values)}, **fields}
+    numbers = {measure: list(values), "linear, 100 % labels": [0.0] * len(values)}
+    return {"name": name, "fields": {}, "numbers": numbers, **fields}
 
 
 def claimed(chapters: Path) -> dict[str, str]:
@@ -118,7 +119,8 @@ def claimed(chapters: Path) -> dict[str, str]:
 
 def test_claims_are_judged_by_the_interval_of_their_paired_difference(tmp_path: Path) -> None:
     # Seeds differ by tens of points, and StoP is ahead of sin-cos by 2 to 3 in each; learned positions are anywhere.
-    arms = [arm("sin-cos", 10, 30, 50), arm("learned", 12, 20, 70), arm("StoP", 12, 33, 52.5)]
+    noise = {"positions": {"kind": "stochastic", "noise_to_signal": 1.5}}
+    arms = [arm("sin-cos", 10, 30, 50), arm("learned", 12, 20, 70), arm("StoP", 12, 33, 52.5, fields=noise)]
     write_results(tmp_path / "a-table6", "table6", arms)
     arms = [arm("none", 1, 2, 3), arm("context only", 1, 2, 3), arm("both", 2, 3, 4), arm("masked only", 1, 2, 3)]
     write_results(tmp_path / "b-table7", "table7", arms, "none")
@@ -128,13 +130,14 @@ def test_claims_are_judged_by_the_interval_of_their_paired_difference(tmp_path: 
     first = said["Stochastic positions are better than sin-cos (+3.5)"]
     assert first == (
         "**confirmed** | +2.5 ± 1.2 (linear, 1 % labels) | "
-        "[a-table6](a-table6/README.md): cifar10, standardized targets, 3 seeds"
+        "[a-table6](a-table6/README.md): cifar10, standardized targets, noise 1.5, 3 seeds"
     )
     assert "**undecided**" in said["… and better than learned positions (+3.4)"]
     assert "**refuted** | -1.0 ± 0.0" in said["… and better than on both (+1.0)"]
     assert "published targets" in said["… and better than on both (+1.0)"]
     assert "They tie features less to the place" not in said, "nobody measured it"
     table = claims_table(tmp_path, tmp_path / "README.md")
+    assert "cifar10, pixels, 3 seeds" in table
     assert table.index("**confirmed** | +0.1") < table.index("**refuted** | +1.6")
 
 

@@ -53,8 +53,13 @@ class Chapter:
         base, seeds = self.results["base"], len(self.results["seeds"])
         standardize = base["targets"]["standardize"]
         published = standardize == "none" or (standardize is None and base["scale"] == "published")
+        targets = "published targets" if published else "standardized targets"
+        if self.results["study"] == "mae":
+            targets = "pixels"
+        noise = {arm["fields"].get("positions", {}).get("noise_to_signal") for arm in self.results["arms"]} - {None}
+        levels = f"noise {' and '.join(f'{level:g}' for level in sorted(noise))}" if noise else ""
         data = str(self.results["train"]).partition(",part=")[0]
-        return f"{data}, {'published' if published else 'standardized'} targets, {seeds} seed{'s' * (seeds > 1)}"
+        return ", ".join(filter(None, (data, targets, levels, f"{seeds} seed{'s' * (seeds > 1)}")))
 
 
 @dataclass(frozen=True)
