@@ -164,7 +164,7 @@ _ALL = (
         "the paper's tables and figures",
         ("table6 --data scenes --seeds 3", "paper --data FOLDER --test LABELED --dry_run"),
         groups={
-            "study": "data seeds levels noise where l1_weight",
+            "study": "data seeds arms levels noise where l1_weight",
             "measures": "test holdout labels subsets location_images transfer clevr davis",
             "runs": "out chapter config jobs nice dry_run",
             **_RECIPE,
