@@ -86,7 +86,7 @@ def test_what_a_person_found_is_kept_and_listed(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         write_chapter(tmp_path / name, f"Question {name}?", "| 1 |\n", ENVIRONMENT)
     chapter = tmp_path / "a" / "README.md"
-    finding = "StoP is **ahead**\nby two points.\n\nAnd more.\n"
+    finding = "StoP is **ahead**\nby two [points](../b/README.md).\n\nAnd more.\n"
     chapter.write_text(chapter.read_text().replace("To be written.\n", finding))
     write_chapter(tmp_path / "a", "Question a?", "| 2 |\n", ENVIRONMENT)
     text = chapter.read_text()

@@ -28,12 +28,15 @@ def write_chapter(
     write_index(folder.parent)
 
 
+_LINK = re.compile(r"\[([^]]*)]\([^)]*\)")  # of a chapter: from another page it would lead nowhere
+
+
 def write_index(folder: Path) -> None:
     """Into README.md of the folder, a line for each chapter: its question, and the first paragraph of its finding."""
     lines = [["chapter", "question", "finding"]]
     for chapter in sorted(folder.glob("*/README.md")):
         said, name = chapter.read_text(encoding="utf-8"), chapter.parent.name
-        first = " ".join(_finding(said).partition("\n\n")[0].split())
+        first = _LINK.sub(r"\1", " ".join(_finding(said).partition("\n\n")[0].split()))
         lines.append([f"[{name}]({name}/README.md)", said.partition("\n")[0].removeprefix("# "), first])
     write_block(folder / "README.md", "chapters", as_markdown(lines, numbers=False))
 
