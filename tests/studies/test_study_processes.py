@@ -61,6 +61,15 @@ def test_when_a_run_is_stopped_or_fails_the_others_are_asked_to_leave_and_none_i
     assert len(begun) == 2 and begun[0].asked_to_leave
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_runs_that_end_together_leave_places_that_no_run_waits_for(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "begin", lambda task, slot, at_a_time: Fake(0))
+    asked = tasks(tmp_path, count)
+    assert list(carry_out(asked, 2, Stop())) == [(task, True) for task in asked]
+
+
 _SAVES = """
 import signal, sys, time
 def save(number, frame):

@@ -77,7 +77,8 @@ def carry_out(
     going: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or going:
-            for slot in [slot for slot in range(at_a_time) if slot not in going and waiting]:
+            free = [slot for slot in range(at_a_time) if slot not in going]
+            for slot in free[: len(waiting)]:
                 task = waiting.pop(0)
                 going[slot] = task, begin(task, slot, at_a_time)
             for slot, (task, process) in list(going.items()):
