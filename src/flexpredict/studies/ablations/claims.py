@@ -106,17 +106,16 @@ def _freedom(chapter: Chapter, measure: str) -> Values:
     return _gain(chapter, measure, -1) - _gain(chapter, measure, 0)
 
 
+_STOP = _less("StoP", "sin-cos")
 _COVARIANCE = _less("learned covariance", "fixed covariance", "series")
 CLAIMS = (
-    Claim("Stochastic positions are better than sin-cos (+3.5)", "table6", _less("StoP", "sin-cos")),
+    Claim("Stochastic positions are better than sin-cos (+3.5)", "table6", _STOP),
     Claim("… and better than learned positions (+3.4)", "table6", _less("StoP", "learned")),
-    Claim("They tie features less to the place", "table6", _less("StoP", "sin-cos"), -1, "location share"),
-    Claim(
-        "They carry over better to other images (Places205: +0.9)", "table6", _less("StoP", "sin-cos"), 1, TRANSFER
-    ),
-    Claim("… to counting (+1.5)", "table6", _less("StoP", "sin-cos"), 1, CLEVR["count"]),
-    Claim("… to distances (+0.6)", "table6", _less("StoP", "sin-cos"), 1, CLEVR["dist"]),
-    Claim("… and to objects in videos (+0.9)", "table6", _less("StoP", "sin-cos"), 1, DAVIS),
+    Claim("They tie features less to the place", "table6", _STOP, -1, "location share"),
+    Claim("They carry over better to other images (Places205: +0.9)", "table6", _STOP, 1, TRANSFER),
+    Claim("… to counting (+1.5)", "table6", _STOP, 1, CLEVR["count"]),
+    Claim("… to distances (+0.6)", "table6", _STOP, 1, CLEVR["dist"]),
+    Claim("… and to objects in videos (+0.9)", "table6", _STOP, 1, DAVIS),
     Claim(
         "Noise on masked tokens is better than on the context (+2.7)", "table7", _less("masked only", "context only")
     ),

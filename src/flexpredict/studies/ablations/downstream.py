@@ -1,8 +1,9 @@
 """What a study may also measure of its encoders: other images, counting and distance, objects in videos."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,14 @@ class Downstream:
 
     def check(self) -> None:
         """Open everything, so that what is missing is told before hours of training."""
-        for train, test in self._probes().values():
+        for _, train, test in self._probes():
             check_probe(train, test, _ALL_LABELS)
         if self.davis is not None:
             open_videos(self.davis, "val", "2017")
 
+    @cached_property
     def described(self) -> dict[str, Any]:
-        """What the numbers depend on. Nothing where nothing is asked."""
+        """What the numbers depend on, for all runs alike. Nothing where nothing is asked."""
         asked = {name: value for name, value in dataclasses.asdict(self).items() if value}
         return {**asked, "images": [identity(open_source(name)) for name in self.transfer]} if asked else {}
 
@@ -72,7 +74,7 @@ class Downstream:
     def measure(self, encoder: ImageEncoder, folder: Path, fabric: Fabric) -> dict[str, float]:
         """In percent. folder: for the masks of videos."""
         numbers = {}
-        for name, (train, test) in self._probes().items():
+        for name, train, test in self._probes():
             found = run_probe(encoder, train, test, Extraction(), _ALL_LABELS, fabric=fabric)
             numbers[name] = found.numbers["linear, 100 % labels"]
         if self.davis is not None:
@@ -81,16 +83,11 @@ class Downstream:
             numbers[DAVIS] = segment_videos(Workspace(encoder, fabric, Console(quiet=True)), asked).numbers["J&F"]
         return numbers
 
-    def _probes(self) -> dict[str, tuple[ImageSource, ImageSource]]:
-        """Training and test images by the name of the number."""
-        probes = {}
+    def _probes(self) -> Iterator[tuple[str, ImageSource, ImageSource]]:
+        """The name of a number, and its training and test images: one after another, as scenes are held in memory."""
         if self.transfer:
-            train, test = map(open_source, self.transfer)
-            probes[TRANSFER] = train, test
+            train, test = self.transfer
+            yield TRANSFER, open_source(train), open_source(test)
         if self.clevr is not None:
             for task in TASKS:
-                probes[CLEVR[task]] = (
-                    clevr_source(self.clevr, "train", task),
-                    clevr_source(self.clevr, "test", task),
-                )
-        return probes
+                yield CLEVR[task], clevr_source(self.clevr, "train", task), clevr_source(self.clevr, "test", task)

@@ -57,8 +57,8 @@ class Measuring:
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Measuring":
         """From plain values."""
-        own = {**values["downstream"], "transfer": tuple(values["downstream"]["transfer"])}
-        return cls(**{**values, "labels": tuple(values["labels"]), "downstream": Downstream(**own)})
+        downstream = Downstream.of(**values["downstream"])
+        return cls(**{**values, "labels": tuple(values["labels"]), "downstream": downstream})
 
     def probing(self) -> Probing:
         return Probing(labels=list(self.labels), subsets=self.subsets, neighbors=self.neighbors)
@@ -71,8 +71,8 @@ class Measuring:
         tasks = TASKS if _are_scenes(train) and _are_scenes(test) else ()
         asked = {**dataclasses.asdict(self), **data, "scene_tasks": tasks}
         del asked["downstream"]
-        if downstream := self.downstream.described():
-            asked["downstream"] = downstream
+        if self.downstream.described:
+            asked["downstream"] = self.downstream.described
         described: dict[str, Any] = json.loads(json.dumps(asked))
         return described
 
