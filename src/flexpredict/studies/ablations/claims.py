@@ -23,6 +23,7 @@ from flexpredict.studies.ablations.summary import Estimate, digits_of
 _NO_GAIN = 1.0  # points
 _NUMBERS = "linear"  # accuracy is that of the first of these, the one with the fewest labels, as in the paper
 BLOCK = "claims"
+UNDECIDED = "undecided"
 
 Values = NDArray[np.float64]  # a number for each seed
 
@@ -49,18 +50,6 @@ class Chapter:
         """The name of the number that claims of accuracy are about."""
         return next(str(name) for name in self.results["arms"][0]["numbers"] if name.startswith(_NUMBERS))
 
-    def conditions(self) -> str:
-        base, seeds = self.results["base"], len(self.results["seeds"])
-        standardize = base["targets"]["standardize"]
-        published = standardize == "none" or (standardize is None and base["scale"] == "published")
-        targets = "published targets" if published else "standardized targets"
-        if self.results["study"] == "mae":
-            targets = "pixels"
-        noise = {arm["fields"].get("positions", {}).get("noise_to_signal") for arm in self.results["arms"]} - {None}
-        levels = f"noise {' and '.join(f'{level:g}' for level in sorted(noise))}" if noise else ""
-        data = str(self.results["train"]).partition(",part=")[0]
-        return ", ".join(filter(None, (data, targets, levels, f"{seeds} seed{'s' * (seeds > 1)}")))
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -74,12 +63,12 @@ class Claim:
 
     def verdict(self, difference: Estimate) -> str:
         if difference.half is None:
-            return "undecided"
+            return UNDECIDED
         low, high = difference.mean - difference.half, difference.mean + difference.half
         if self.sign < 0:
             low, high = -high, -low
         confirmed, refuted = (low > 0, high < 0) if self.sign else (high < _NO_GAIN, low > 0)
-        return "confirmed" if confirmed else "refuted" if refuted else "undecided"
+        return "confirmed" if confirmed else "refuted" if refuted else UNDECIDED
 
 
 def _less(one: str, other: str, field: str = "name") -> Callable[[Chapter, str], Values]:
@@ -136,15 +125,19 @@ CLAIMS = (
 
 def claims_table(chapters: Path, page: Path) -> str:
     """All claims that a chapter below the folder tells something of, as Markdown with links from the page."""
-    lines = [["claim of the paper (its difference)", "at this scale", "difference, 95 % interval", "study"]]
+    lines = [["claim of the paper (its difference)", "measured by", "difference here, with its 95 % interval"]]
     found = [
         Chapter(path.parent, json.loads(path.read_text("utf-8"))) for path in sorted(chapters.glob("*/results.json"))
     ]
-    lines += [line for claim in CLAIMS for line in _lines(claim, found, page)]
+    for claim in CLAIMS:
+        if verdicts := list(_verdicts(claim, found, page)):
+            measure, _ = verdicts[0]
+            lines.append([claim.text, measure, "<br>".join(verdict for _, verdict in verdicts)])
     return as_markdown(lines, numbers=False) if len(lines) > 1 else "No chapter has tested any of them yet.\n"
 
 
-def _lines(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[list[str]]:
+def _verdicts(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[tuple[str, str]]:
+    """What is measured, and what came out, for each chapter that asked."""
     for chapter in chapters:
         if chapter.results["study"] != claim.study:
             continue
@@ -154,12 +147,9 @@ def _lines(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[list[s
         except KeyError:  # an arm or a measure that was left out
             continue
         link = Path(os.path.relpath(chapter.folder, page.parent), "README.md").as_posix()
-        yield [
-            claim.text,
-            f"**{claim.verdict(difference)}**",
-            f"{difference.in_words('+', digits_of(measure))} ({measure})",
-            f"[{chapter.folder.name}]({link}): {chapter.conditions()}",
-        ]
+        verdict = claim.verdict(difference)
+        shown = verdict if verdict == UNDECIDED else f"**{verdict}**"
+        yield measure, f"{shown} {difference.in_words('+', digits_of(measure))} [{chapter.folder.name}]({link})"
 
 
 def main() -> None:
