@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
-from flexpredict.data.scenes.scenes import draw_scenes, nearest_bins
+from flexpredict.data.scenes.scenes import SceneBatch, draw_scenes, nearest_bins
 from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.clevr_images import TASKS, ClevrTask, clevr_source, depth_bin
+from flexpredict.evaluation import clevr_images
+from flexpredict.evaluation.clevr_images import ClevrTask, clevr_sources, depth_bin
 from flexpredict.evaluation.probe import evaluate_clevr
 from flexpredict.randomness import sample_keys, uniform
 
@@ -72,7 +74,7 @@ def test_each_image_has_the_labels_of_its_scene(split: str, tmp_path: Path) -> N
     folder = write_clevr(tmp_path / "clevr")
     truth = scenes_of(folder, split)
     which = "train" if split == "train" else "test"
-    count, dist = (clevr_source(str(folder), which, task) for task in ("count", "dist"))
+    count, dist = clevr_sources(str(folder), which)
     assert len(count) == len(dist) == len(truth)
     assert count.labels is not None and count.classes is not None and dist.labels is not None
     assert len(dist.classes or ()) == 6
@@ -120,13 +122,14 @@ def test_scenes_that_do_not_tell_the_label_are_refused(
     folder = write_clevr(tmp_path / "clevr", train=8, val=2)
     rewrite(folder, damage)
     with pytest.raises(UserError, match=f"CLEVR_train_scenes.json.*{message}"):
-        clevr_source(str(folder), "train", task)
+        clevr_sources(str(folder), "train", [task])
 
 
 def test_counting_does_not_need_depths(tmp_path: Path) -> None:
     folder = write_clevr(tmp_path / "clevr", train=8, val=2)
     rewrite(folder, lambda scenes: [thing.pop("pixel_coords") for scene in scenes for thing in scene["objects"]])
-    assert clevr_source(str(folder), "train", "count").labels is not None
+    (source,) = clevr_sources(str(folder), "train", ["count"])
+    assert source.labels is not None
 
 
 def test_a_damaged_file_and_another_folder_are_refused(tmp_path: Path) -> None:
@@ -134,33 +137,45 @@ def test_a_damaged_file_and_another_folder_are_refused(tmp_path: Path) -> None:
     path = folder / "scenes" / "CLEVR_val_scenes.json"
     path.write_text(path.read_text()[:-20])
     with pytest.raises(UserError, match=r"CLEVR_val_scenes.json is not a complete file of CLEVR scenes \(JSON"):
-        clevr_source(str(folder), "test", "count")
+        clevr_sources(str(folder), "test")
     path.write_text("[1, 2]")
     with pytest.raises(UserError, match="not a complete file"):
-        clevr_source(str(folder), "test", "count")
+        clevr_sources(str(folder), "test")
     with pytest.raises(UserError, match=r"is not CLEVR's folder: there is no .*Give the unpacked CLEVR_v1.0"):
-        clevr_source(str(tmp_path), "train", "count")
+        clevr_sources(str(tmp_path), "train")
 
 
 def test_the_built_in_scenes_stand_in_for_clevr(encoder: ViTEncoder) -> None:
     results = evaluate_clevr(encoder, "scenes:100,size=32", **QUICK)
     assert [result.protocol["test"]["images"] for result in results] == [20, 20]
-    count, dist = (clevr_source("scenes:100,size=32", "train", task) for task in ("count", "dist"))
+    count, dist = clevr_sources("scenes:100,size=32", "train")
     drawn = draw_scenes(np.arange(100), size=32)
     assert count.classes is not None and count.labels is not None and dist.labels is not None
     assert [count.classes[label] for label in count.labels] == [f"{number} objects" for number in drawn.counts]
     assert dist.labels.tolist() == nearest_bins(drawn.nearest).tolist()
     for wrong, said in (("many", "whole number"), ("30,sise=3", "Did you mean 'size'"), ("30,40", "'40' in")):
         with pytest.raises(UserError, match=said):
-            clevr_source(f"scenes:{wrong}", "train", "count")
+            clevr_sources(f"scenes:{wrong}", "train")
 
 
 def test_parts_of_objects_are_not_counted_as_objects() -> None:
-    for task in TASKS:
-        plain, parts = (clevr_source(f"scenes:60,size=32{where}", "test", task) for where in ("", ",where=1"))
+    whole, with_parts = (clevr_sources(f"scenes:60,size=32{where}", "test") for where in ("", ",where=1"))
+    for plain, parts in zip(whole, with_parts, strict=True):
         assert plain.labels is not None and parts.labels is not None
         assert plain.labels.tolist() == parts.labels.tolist()
         assert plain.fingerprint() != parts.fingerprint() and "where=1" in parts.name
+
+
+def test_scenes_are_drawn_once_for_both_tasks(encoder: ViTEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def draw(indices: NDArray[np.int64], **how: Any) -> SceneBatch:
+        drawn.append(len(indices))
+        return draw_scenes(indices, **how)
+
+    monkeypatch.setattr(clevr_images, "draw_scenes", draw)
+    evaluate_clevr(encoder, "scenes:100,size=32", **QUICK)
+    assert drawn == [100, 20]
 
 
 @pytest.mark.skipif(not MINI.is_dir(), reason="no ../shared/data/clevr_mini")

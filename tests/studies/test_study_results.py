@@ -149,9 +149,10 @@ def test_claims_over_levels_and_freedoms_are_means_and_differences_of_difference
     write_results(tmp_path / "fig4", "fig4", [arm("no noise", 5, 4, 6, measure="‖A‖", level=0.0), *norms])
     said = claimed(tmp_path)
     texts = {claim.study: claim.text for claim in reversed(CLAIMS)}
-    assert said[texts["fig3"]].startswith("linear, 1 % labels | **confirmed** +1.0 ± 0.0")
-    assert said[texts["where"]].startswith("linear, 1 % labels | **confirmed** +3.0 ± 0.0")
-    assert said["… and help more there than where it is fixed"].startswith("linear, 1 % labels | **confirmed** +1.5 ± 0.0")
+    confirmed = "linear, 1 % labels | **confirmed**"
+    assert said[texts["fig3"]].startswith(f"{confirmed} +1.0 ± 0.0")
+    assert said[texts["where"]].startswith(f"{confirmed} +3.0 ± 0.0")
+    assert said["… and help more there than where it is fixed"].startswith(f"{confirmed} +1.5 ± 0.0")
     assert said[texts["fig4"]].startswith("‖A‖ | **confirmed** -2.00 ± 0.00")
 
 

@@ -16,6 +16,7 @@ from flexpredict.data.sources.listing import Names
 from flexpredict.errors import UserError
 
 ClevrTask = Literal["count", "dist"]
+Split = Literal["train", "test"]
 TASKS: tuple[ClevrTask, ...] = ("count", "dist")
 
 # Depth of the nearest object, in the scene file's `pixel_coords`: six bins, each with its upper edge.
@@ -24,10 +25,10 @@ _DIST_CLASSES = ("to 8.0", "8.0 to 8.5", "8.5 to 9.0", "9.0 to 9.5", "9.5 to 10.
 _SCENES = 5000
 
 
-def clevr_source(data: str, split: Literal["train", "test"], task: ClevrTask) -> ImageSource:
-    """Images and labels of CLEVR_v1.0 (its val split stands for test), or of the built-in scenes."""
+def clevr_sources(data: str, split: Split, tasks: Sequence[ClevrTask] = TASKS) -> list[ImageSource]:
+    """The same images with the labels of each task: of CLEVR_v1.0 (its val split stands for test), or scenes."""
     if data == "scenes" or data.startswith("scenes:"):
-        return _scenes(data, split, task)
+        return _scenes(data, split, tasks)
     folder, name = Path(data).expanduser(), "train" if split == "train" else "val"
     path = folder / "scenes" / f"CLEVR_{name}_scenes.json"
     images = folder / "images" / name
@@ -36,8 +37,8 @@ def clevr_source(data: str, split: Literal["train", "test"], task: ClevrTask) ->
             raise UserError(f"{folder} is not CLEVR's folder: there is no {needed}. Give the unpacked CLEVR_v1.0.")
     try:
         scenes: list[dict[str, Any]] = json.loads(path.read_bytes())["scenes"]
-        label_of = {scene["image_filename"]: _label(scene, task) for scene in scenes}
-        missing = [file for file in label_of if not (images / file).is_file()]
+        labels_of = {scene["image_filename"]: [_label(scene, task) for task in tasks] for scene in scenes}
+        missing = [file for file in labels_of if not (images / file).is_file()]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise UserError(
             f"{path} is not a complete file of CLEVR scenes ({type(error).__name__}: {error}). Each scene needs its "
@@ -48,12 +49,15 @@ def clevr_source(data: str, split: Literal["train", "test"], task: ClevrTask) ->
             f"{path} names {len(missing)} images that are not in {images}, for example {missing[0]}. Unpack all of "
             "CLEVR_v1.0."
         )
-    if not label_of:
+    if not labels_of:
         raise UserError(f"{path} has no scenes.")
-    files = sorted(label_of)
-    source = FolderSource(name=str(images), names=Names.of(map(str.encode, files)))
-    source.classes, source.labels = _numbered([label_of[file] for file in files], task)
-    return source
+    files = sorted(labels_of)
+    sources: list[ImageSource] = []
+    for number, task in enumerate(tasks):
+        source = FolderSource(name=str(images), names=Names.of(map(str.encode, files)))
+        source.classes, source.labels = _numbered([labels_of[file][number] for file in files], task)
+        sources.append(source)
+    return sources
 
 
 def _label(scene: dict[str, Any], task: ClevrTask) -> int:
@@ -76,14 +80,15 @@ def _numbered(labels: list[int], task: ClevrTask) -> tuple[tuple[str, ...], Tens
     return tuple(f"{count} objects" for count in counts.tolist()), numbers
 
 
-def _scenes(data: str, split: Literal["train", "test"], task: ClevrTask) -> ArraySource:
+def _scenes(data: str, split: Split, tasks: Sequence[ClevrTask]) -> list[ImageSource]:
     """scenes, or scenes:3000,size=64,where=0.5: that many for training, and a fifth for testing."""
     asked = read_options(data, SceneOptions(count=_SCENES), ("count", "size", "where"))
     number = asked.count if split == "train" else max(1, asked.count // 5)
     drawn = draw_scenes(np.arange(number), size=asked.size, split=split, where=asked.where)
-    labels = drawn.counts if task == "count" else nearest_bins(drawn.nearest)
-    if task == "dist":
-        classes, numbers = tuple(f"bin {number}" for number in range(len(_DIST_CLASSES))), torch.from_numpy(labels)
-    else:
-        classes, numbers = _numbered(labels.tolist(), task)
-    return ArraySource(f"{data} ({split})", torch.from_numpy(drawn.images), classes, numbers)
+    images = torch.from_numpy(drawn.images)
+    bins = tuple(f"bin {number}" for number in range(len(_DIST_CLASSES)))
+    labeled = {
+        "count": _numbered(drawn.counts.tolist(), "count"),
+        "dist": (bins, torch.from_numpy(nearest_bins(drawn.nearest))),
+    }
+    return [ArraySource(f"{data} ({split})", images, *labeled[task]) for task in tasks]

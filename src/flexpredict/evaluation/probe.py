@@ -99,12 +99,14 @@ def evaluate_clevr(asked: ClevrSettings) -> Results:
 
     In VTAB's definitions, trained on the train split and tested on val, as the test split has no public scenes.
     """
-    from flexpredict.evaluation.clevr_images import TASKS, clevr_source
+    from flexpredict.evaluation.clevr_images import TASKS, clevr_sources
     from flexpredict.evaluation.probing import ProbeTask, run_probes
 
     space = asked.open_workspace()
-    tasks = []
-    for task in asked.tasks or TASKS:
-        train, test = (clevr_source(str(asked.data), split, task) for split in ("train", "test"))
-        tasks.append(ProbeTask(f"clevr {task}", test.name, train, test))
+    names = asked.tasks or TASKS
+    train, test = (clevr_sources(str(asked.data), split, names) for split in ("train", "test"))
+    tasks = [
+        ProbeTask(f"clevr {name}", to_test.name, to_train, to_test)
+        for name, to_train, to_test in zip(names, train, test, strict=True)
+    ]
     return run_probes(space, tasks, asked, "CLEVR: accuracy on the test images, frozen encoder (%)")

@@ -15,7 +15,7 @@ from flexpredict.data.sources.opening import open_source
 from flexpredict.data.sources.streams import identity
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.clevr_images import TASKS, clevr_source
+from flexpredict.evaluation.clevr_images import TASKS, clevr_sources
 from flexpredict.evaluation.davis import DavisSettings
 from flexpredict.evaluation.davis.segmentation import segment_videos
 from flexpredict.evaluation.davis.videos import open_videos
@@ -84,10 +84,10 @@ class Downstream:
         return numbers
 
     def _probes(self) -> Iterator[tuple[str, ImageSource, ImageSource]]:
-        """The name of a number, and its training and test images: one after another, as scenes are held in memory."""
+        """The name of a number, and its training and test images."""
         if self.transfer:
             train, test = self.transfer
             yield TRANSFER, open_source(train), open_source(test)
         if self.clevr is not None:
-            for task in TASKS:
-                yield CLEVR[task], clevr_source(self.clevr, "train", task), clevr_source(self.clevr, "test", task)
+            both = clevr_sources(self.clevr, "train"), clevr_sources(self.clevr, "test")
+            yield from zip((CLEVR[task] for task in TASKS), *both, strict=True)
