@@ -1,14 +1,16 @@
-"""Small random models of timm and transformers."""
+"""Small random models of timm and transformers, and images for them."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from flexpredict.data.pixels import MEAN, STD
 from flexpredict.encoders.timm_encoder import TimmEncoder
 from flexpredict.model.timm_parts import timm
-from flexpredict.randomness import normal
+from flexpredict.randomness import normal, sample_keys, uniform
 
 SMALL = {"embed_dim": 24, "depth": 3, "num_heads": 2, "num_classes": 0}
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
@@ -49,3 +51,16 @@ def saved_model(folder: Path, kind: str, **more: Any) -> Any:
     model = unsettled(getattr(transformers, f"{name}Model")(config))
     model.save_pretrained(folder)
     return model
+
+
+def pictures(height: int = 32, width: int = 32, count: int = 2) -> Tensor:
+    return uniform(sample_keys(5, torch.arange(count)), 3 * height * width).mul(255).byte().view(-1, 3, height, width)
+
+
+def normalized(images: Tensor, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD) -> Tensor:
+    """Written independently: first to [0, 1], then by mean and deviation."""
+    return (images / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
