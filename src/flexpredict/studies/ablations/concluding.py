@@ -93,7 +93,11 @@ def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: A
 def _notes(agenda: Agenda, study: Study, downstream: str) -> str:
     seeds = agenda.seeds(study)
     several = len(seeds) > 1
-    said = [f"Seed{'s' * several} {', '.join(map(str, seeds))}; pre-trained on {agenda.train.name}."]
+    plan = agenda.of(study)[study.arms[0].name][0].plan  # no study varies the length
+    said = [
+        f"Seed{'s' * several} {', '.join(map(str, seeds))}; pre-trained on {agenda.train.name} for "
+        f"{plan.steps:,} steps of {plan.recipe.batch_size} images."
+    ]
     if study.form == "surface":
         said.append("Each `where` has its own scenes to train on and to test on.")
     elif study.probes and agenda.test is not None:
