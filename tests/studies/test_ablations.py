@@ -48,7 +48,7 @@ def test_a_study_is_run_measured_and_written(tmp_path: Path, in_process: list[st
     assert [line.split(" | ")[0] for line in lines[4:7]] == ["| sin-cos", "| learned", "| StoP"]
     assert "54.3" in lines[4] and "+3.5" in lines[6]
     assert lines[10] == "| arm | " + " | diff. | ".join(LOCATION) + " | diff. |"
-    assert lines[-1].startswith("Seeds 0, 1; pre-trained on scenes:64,size=32 for 2 steps of 8 images. Measured on 40 ")
+    assert lines[-1].startswith("Seeds 0, 1; pre-trained on scenes:64,size=32 for 2 steps of 8 images. Measured")
     summary, seeds = rows_of(out / "table.csv"), rows_of(out / "seeds.csv")
     assert len(seeds) == 6 and {row["seed"] for row in seeds} == {"0", "1"}
     saved = json.loads((out / "results.json").read_text())
