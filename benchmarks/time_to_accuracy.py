@@ -46,7 +46,8 @@ from flexpredict.studies.ablations.summary import Estimate
 from flexpredict.studies.analyses.opening import open_model
 from flexpredict.studies.figures import COLORS, GRAY, drawing
 from flexpredict.training.engine import launch
-from flexpredict.training.plan import default_precision, make_plan
+from flexpredict.training.plan import make_plan
+from flexpredict.training.precision import default_precision
 from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Rehearsal
 from flexpredict.training.time_limit import fit_to_time

@@ -27,6 +27,7 @@ OPTIONS = {
     "epochs": "3",
     "checkpoint_every": "3",
     "accelerator": "cpu",
+    "precision": "32-true",
 }
 _SECONDS = 300
 

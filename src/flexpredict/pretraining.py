@@ -25,7 +25,8 @@ from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.showing import facts_table, say
 from flexpredict.training.engine import holding, launch, on_first_rank
 from flexpredict.training.loop import Outcome, Training
-from flexpredict.training.plan import Plan, default_precision, make_plan
+from flexpredict.training.plan import Plan, make_plan
+from flexpredict.training.precision import default_precision
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Rehearsal

@@ -18,6 +18,7 @@ SETTINGS: dict[str, Any] = {
     "fraction": 0.24,
     "mixup": 0.8,
     "accelerator": "cpu",
+    "precision": "32-true",
     "devices": 1,
     "log_every": 2,
     "checkpoint_every": 5,

@@ -60,7 +60,7 @@ def test_a_tiny_set_is_learned(tmp_path: Path) -> None:
     source = SubsetSource(scenes(), torch.arange(40))
     settings: dict[str, Any] = {
         "epochs": 60, "batch_size": 20, "augmentation": "none", "lr": 1e-2, "layer_decay": 1.0, "drop_path": 0.0,
-        "held_out": 0.0, "label_smoothing": 0.0, "accelerator": "cpu", "devices": 1,
+        "held_out": 0.0, "label_smoothing": 0.0, "accelerator": "cpu", "devices": 1, "precision": "32-true",
     }  # fmt: skip
     result = finetune(tiny_encoder(), source, source, out=tmp_path / "run", **settings)
     losses = [record["loss"] for record in metrics(tmp_path / "run")]

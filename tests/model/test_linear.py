@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from flexpredict.model import linear as layers
-from flexpredict.model.linear import Linear, linear, use_faster_linear
+from flexpredict.model.blocks import recompute_in_backward
+from flexpredict.model.linear import Linear, bfloat16_products, linear, use_faster_linear
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +73,48 @@ def test_whoever_counts_exports_or_casts_sees_the_operations_of_torch() -> None:
     assert "aten.linear" in graph and "mkldnn" not in graph
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(x).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("shape", [(7, 24), (2, 3, 5, 24), (0, 24)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_bfloat16_products_are_those_of_rounded_factors(shape: tuple[int, ...], with_bias: bool) -> None:
+    torch.manual_seed(0)
+    given = [torch.randn(shape), torch.randn(8, 24), *([torch.randn(8)] if with_bias else [])]
+    ours, theirs = ([tensor.clone().requires_grad_() for tensor in given] for _ in range(2))
+    with bfloat16_products():
+        found = linear(*ours)
+    x, weight, *bias = theirs
+    expected = F.linear(x.bfloat16().float(), weight.bfloat16().float(), *bias)
+    direction = torch.randn_like(expected).bfloat16().float()
+    found.backward(direction)
+    expected.backward(direction)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.grad is not None and one.grad.dtype == torch.float32
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-2, atol=1e-2)
+
+
+def test_products_are_rounded_within_their_block_and_nowhere_else() -> None:
+    x, weight = torch.randn(64, 24), torch.randn(8, 24)
+    exact = linear(x, weight)
+    with bfloat16_products():
+        rounded = linear(x, weight)
+    assert not torch.equal(rounded, exact) and torch.equal(linear(x, weight), exact)
+
+
+def test_what_is_computed_again_in_the_backward_pass_is_rounded_as_before() -> None:
+    torch.manual_seed(0)
+    block, x = nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.Linear(48, 24)), torch.randn(5, 24)
+    use_faster_linear(block)
+    again = copy.deepcopy(block)
+    recompute_in_backward([again])
+    for network in (block, again):
+        with bfloat16_products():
+            loss = network(x).square().sum()
+        loss.backward()  # outside, as in the loop
+    for one, other in zip(block.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -274,7 +274,7 @@ def test_an_unreadable_picture_is_skipped_counted_and_listed_once(tmp_path: Path
 
 def test_bf16_and_clipping_run(pictures: str, tmp_path: Path) -> None:
     short = {**RECIPE, "epochs": 1 / 3, "optimizer": {"clip_grad": 0.1}}
-    pretrain(pictures, tmp_path / "bf16", **short, precision="bf16-mixed")
+    pretrain(pictures, tmp_path / "bf16", **{**short, "precision": "bf16-mixed"})
     pretrain(pictures, tmp_path / "plain", **short)
     low, plain = metrics(tmp_path / "bf16")[-1], metrics(tmp_path / "plain")[-1]
     assert low["loss"] == pytest.approx(plain["loss"], rel=0.05)

@@ -148,7 +148,8 @@ def plan(given: dict[str, Any]) -> PlanResult:
 
     from flexpredict.costs.estimate import estimate
     from flexpredict.costs.speed import measure_speed
-    from flexpredict.training.plan import is_cuda, make_plan
+    from flexpredict.training.plan import make_plan
+    from flexpredict.training.precision import is_cuda
     from flexpredict.training.starting_weights import adopted, initial_weights
 
     ranks, images = _ranks(recipe), _images(recipe)

@@ -18,6 +18,7 @@ from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.recipe import SettledRecipe
 from flexpredict.training.optimizer import build_optimizers
+from flexpredict.training.precision import low_precision
 
 _BLOCKS = 2
 _WORK = {"cpu": 2e10, "cuda": 2e12}  # operations of a measured step: a fraction of a second
@@ -55,7 +56,7 @@ def measure_speed(recipe: SettledRecipe, device: torch.device) -> Speed:
     passing, updating = 0.0, 0.0
     for number in range(_STEPS):
         started = _now(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=short.precision == "bf16-mixed"):
+        with low_precision(device, short.precision):
             loss = model(pixels, masks.context, masks.targets, keys).loss
         loss.backward()
         passed = _now(device)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from flexpredict.model.linear import linear
+from flexpredict.model.linear import as_in_forward, linear
 from flexpredict.model.timm_parts import Attention, Block
 
 
@@ -43,7 +43,7 @@ def recompute_in_backward(blocks: Iterable[nn.Module]) -> None:
     """Less memory for more work: these blocks keep their input only. Numbers, names and weights stay the same."""
     for block in blocks:
         # On the object, not around it: its type, its hooks and the names of its weights are still what others know.
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=as_in_forward)
 
 
 def _attention(attention: Attention, queries: Tensor, tokens: Tensor) -> Tensor:

@@ -3,9 +3,14 @@
 torch multiplies float32 matrices by MKL, which has no AVX-512 code for processors that are not Intel's. oneDNN, which
 torch has as well and uses for bfloat16, has: on an AMD Zen 5 it is 2.2 times as fast. Everywhere else, and whenever
 torch traces, compiles, counts or casts, these layers are torch's own.
+
+Within `bfloat16_products` they round what they multiply to bfloat16, for CPUs that have instructions for that.
 """
 
 import platform
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +20,35 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _WORTH_A_CALL = 128  # of a matrix's sides: at 96 both libraries take the same time, at 192 oneDNN takes half
+_rounding: ContextVar[bool] = ContextVar("rounding", default=False)
+
+
+@contextmanager
+def bfloat16_products(rounding: bool = True) -> Iterator[None]:
+    """Linear layers round both factors and the product to bfloat16; they sum, and all else is, in float32."""
+    before = _rounding.set(rounding)
+    try:
+        yield
+    finally:
+        _rounding.reset(before)
+
+
+def as_in_forward() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """For torch.utils.checkpoint: what is computed again in the backward pass is rounded as it was."""
+    return nullcontext(), bfloat16_products(_rounding.get())
+
+
+def bfloat16_is_faster() -> bool:
+    """Whether this CPU multiplies bfloat16 itself."""
+    return torch.backends.mkldnn.is_available() and (
+        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear`, rounded differently where oneDNN is faster. ... K, N K, N -> ... N"""
+    if _rounding.get() and x.dtype == weight.dtype == torch.float32:
+        return _BFloat16.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
     if _for_onednn(x, weight):
         return _OneDNN.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
     return F.linear(x, weight, bias)
@@ -94,6 +124,30 @@ class _OneDNN(torch.autograd.Function):
         return (
             _product(gradient, weight.T) if needs_x else None,
             _weight_gradient(flat, x.flatten(0, -2)) if needs_weight else None,
+            flat.sum(dim=0) if needs_bias else None,
+        )
+
+
+class _BFloat16(torch.autograd.Function):
+    """The same with x and W, and gradients of products, rounded to bfloat16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        x, weight = x.bfloat16(), weight.bfloat16()
+        ctx.save_for_backward(x, weight)
+        product = F.linear(x, weight).float()
+        return product if bias is None else product.add_(bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        flat = gradient.flatten(0, -2)
+        rounded = flat.bfloat16()
+        return (
+            (rounded @ weight).float().view_as(x) if needs_x else None,
+            (rounded.T @ x.flatten(0, -2)).float() if needs_weight else None,
             flat.sum(dim=0) if needs_bias else None,
         )
 

@@ -2,15 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar, cast
 
+import torch
 import torch.distributed
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import Precision
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from flexpredict.errors import UserError
 from flexpredict.runs.claim import Claim
+from flexpredict.training.precision import is_cpu, low_precision
 from flexpredict.training.rendezvous import join_ranks
 from flexpredict.training.sharding import sharding_strategy
 
@@ -57,7 +60,7 @@ def launch_fabric(
             devices=devices if devices == "auto" else int(devices),
             num_nodes=num_nodes,
             strategy=sharding_strategy() if strategy == "fsdp" else strategy,
-            precision=precision,  # type: ignore[arg-type]
+            **_precision(accelerator, precision),
         )
     except (ValueError, RuntimeError, MisconfigurationException) as error:
         raise UserError(
@@ -67,6 +70,21 @@ def launch_fabric(
     if os.environ.get("LT_CLI_USED", "0") == "0":  # else `fabric run` has done it
         fabric.launch()
     return fabric
+
+
+class _LowPrecisionOnCPU(Precision):
+    """Fabric's own would be torch.autocast."""
+
+    precision = "bf16-mixed"
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        return low_precision(torch.device("cpu"), self.precision)
+
+
+def _precision(accelerator: str, precision: str | None) -> dict[str, Any]:
+    if precision == "bf16-mixed" and is_cpu(accelerator):
+        return {"plugins": [_LowPrecisionOnCPU()]}
+    return {"precision": precision}
 
 
 def gather(fabric: Fabric, value: T) -> list[T]:

@@ -20,9 +20,10 @@ from flexpredict.model.building import check_patches, model_facts, scale_embeddi
 from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.ranges import check_ranges
-from flexpredict.settings.recipe import Precision, Recipe, SettledRecipe, parse_image_sizes
+from flexpredict.settings.recipe import Recipe, SettledRecipe, parse_image_sizes
 from flexpredict.settings.scale import augmentation_of, published_lr, scale_of, with_defaults
 from flexpredict.sizes import default_image_size, default_patch_size
+from flexpredict.training.precision import default_precision
 from flexpredict.training.schedules import cosine, warmup_cosine
 from flexpredict.training.sharding import check_engine
 
@@ -243,16 +244,6 @@ def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) ->
     wanted = 128 * world_size if on_gpu else 64
     parts = world_size * accumulate
     return max(1, min(wanted, samples) // parts) * parts
-
-
-def is_cuda(accelerator: str) -> bool:
-    """Whether this setting means a CUDA device here."""
-    return accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
-
-
-def default_precision(accelerator: str) -> Precision:
-    """bf16 on a GPU that has it."""
-    return "bf16-mixed" if is_cuda(accelerator) and torch.cuda.is_bf16_supported() else "32-true"
 
 
 def plain_values(value: Any) -> Any:

@@ -44,7 +44,7 @@ def finetune(asked: FinetuneSettings) -> Result:
     from flexpredict.features.workspace import open_workspace
     from flexpredict.runs.run_folder import RunFolder
     from flexpredict.training.engine import launch_fabric
-    from flexpredict.training.plan import default_precision
+    from flexpredict.training.precision import default_precision
 
     folder = RunFolder(Path(asked.out))
     if asked.resume:
