@@ -34,7 +34,8 @@ from flexpredict.training.starting_weights import adopted, initial_weights, star
 from flexpredict.training.time_limit import FittedRun, fit_to_time
 
 T = TypeVar("T")
-_ADVICE = "`minutes` fits a run to the time you have; Ctrl-C saves this one, and `resume` continues it."
+_SAVED = "Ctrl-C saves this run, and `resume` continues it."
+_ADVICE = "`minutes` fits a run to the time you have. "
 
 
 def run(
@@ -81,7 +82,7 @@ def run(
                 on_first_rank(fabric, claim.give_up)
                 say(console, "Stopped while a step was measured; nothing was started.")
                 return Outcome(0, finished=False)
-            plan = fitted.plan
+            plan, model = fitted.plan, fitted.model
         step = last_step(folder.checkpoints) if resume else 0
         before = float(folder.load_config()["epochs"]) if resume else plan.recipe.epochs
         on_first_rank(fabric, lambda: _prepare(claim, plan, source, fabric, step if resume else None))
@@ -98,7 +99,7 @@ def run(
             )
         refresh = partial(refresh_report, folder.path)
         try:
-            with TrainingProgress(console, plan.steps, advice=_ADVICE) as progress:
+            with TrainingProgress(console, plan.steps, advice=_ADVICE * (fitted is None) + _SAVED) as progress:
                 outcome = Training(fabric, plan, source, model, folder, progress, probe, refresh).run()
         except UserError:
             if fabric.is_global_zero:

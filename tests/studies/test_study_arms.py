@@ -237,3 +237,10 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(tmp_path: Path) -
     with pytest.raises(UserError, match="test scenes of its own"):
         agenda("where", tmp_path, test=TEST)
     assert not (tmp_path / "runs").exists()
+
+
+def test_learning_rates_are_those_of_the_optimizer_that_an_arm_names(resolved: Recipe) -> None:
+    for arm in study("lr", resolved).arms:
+        kind, rate = arm.name.split()
+        name = {"AdamW": "lr", "Muon": "muon_lr"}[kind]
+        assert arm.fields["optimizer"] == {"kind": kind.lower(), name: float(rate)}

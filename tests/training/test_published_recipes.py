@@ -56,6 +56,16 @@ def test_huge_holds_learning_rate_and_weight_decay_from_epoch_250_on(name: str) 
     assert before > held_lr, "until then they follow their cosines"
 
 
+@pytest.mark.parametrize("name", ["vit_b16", "vit_l16", "vit_h14", "vit_h16"])
+def test_a_published_recipe_stays_one_however_short_the_run(name: str) -> None:
+    whole, short = (
+        published(name).recipe,
+        plan_of(make_recipe({"epochs": 1, "optimizer": {"warmup_epochs": 0.1}}, name)),
+    )
+    assert short.recipe.targets == whole.targets and short.recipe.augmentation == whole.augmentation
+    assert short.recipe.optimizer.kind == whole.optimizer.kind == "adamw"
+
+
 def test_huge_comes_with_the_papers_patches_and_with_the_released_ones() -> None:
     paper, released = published("vit_h14"), published("vit_h16")
     assert (paper.recipe.patch_size, released.recipe.patch_size) == (14, 16)

@@ -20,6 +20,7 @@ from flexpredict.data.sources.opening import ArraySource
 from flexpredict.errors import UserError
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.runs.metrics import read_records
+from flexpredict.settings import scale
 from flexpredict.settings.recipe import Recipe
 from flexpredict.training import checkpoint_timer, loop, rehearsal, time_limit
 from flexpredict.training.plan import Plan, make_plan
@@ -143,6 +144,21 @@ def test_a_resumed_run_keeps_its_length_and_is_not_measured_again(
     assert pretrain(out=tmp_path / "stopped", resume=True, minutes=30).finished
     assert "minutes is not used" in capsys.readouterr().out
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_length_that_asks_for_other_defaults_is_measured_with_them(
+    pictures: str, tmp_path: Path, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual length of this run is a large one, and two minutes make it small."""
+    monkeypatch.setattr(scale, "SMALL_RUN", 10_000)
+    left_open = {name: value for name, value in TIMED.items() if name != "scale"}
+    assert pretrain(pictures, tmp_path / "run", **left_open, minutes=2).finished
+    fitted = config(tmp_path / "run")
+    assert (fitted["scale"], fitted["optimizer"]["kind"]) == ("small", "muon")
+    assert "standardization.count" in weights(tmp_path / "run")
+    del fitted["data"]
+    pretrain(pictures, tmp_path / "same", **fitted)
+    assert_same_run(tmp_path / "run", tmp_path / "same")
 
 
 def test_stopped_while_measuring_it_leaves_nothing_behind(

@@ -21,7 +21,8 @@ from flexpredict.methods import ijepa
 from flexpredict.model.encoder import Encoder
 from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.augmentation import PRESETS
-from flexpredict.training.schedules import cosine, linear, warmup_cosine
+from flexpredict.settings.optimizer import SettledOptimizer
+from flexpredict.training.schedules import cosine, ema_momentum, linear, warmup_cosine
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -287,6 +288,14 @@ def test_schedules_pass_through_their_published_points() -> None:
     assert lr[10] == pytest.approx(5e-4) and lr[60] == pytest.approx((8e-4 + 1e-6) / 2)
     assert cosine(0, 100, 0.04, 0.4) == pytest.approx(0.04) and cosine(100, 100, 0.04, 0.4) == pytest.approx(0.4)
     assert linear(50, 100, 0.996, 1.0) == pytest.approx(0.998)
+
+
+def test_by_steps_a_slow_average_follows_from_the_beginning() -> None:
+    settings = SettledOptimizer(ema_momentum=0.999, final_ema_momentum=0.999)
+    assert ema_momentum(0, 10_000, settings) == 0.999
+    settings.ema_by_steps = True
+    momenta = [ema_momentum(step, 10_000, settings) for step in (0, 8, 90, 10_000)]
+    assert momenta == pytest.approx([0.1, 0.5, 0.91, 0.999])
 
 
 def test_no_image_comes_twice_in_an_epoch_over_ranks_and_workers(pictures: str) -> None:

@@ -75,6 +75,9 @@ def run_demo(
             _carry_out(console, runs, out)
     comparison = Comparison({row: [run.numbers() or {} for run in own] for row, own in runs.items()})
     saved = _saved(results, seeds)
+    if done_before:
+        when = f", on {saved['date']}" if saved else ""
+        console.print(f"All was done before{when}; `flexpredict demo --overwrite` starts over.", highlight=False)
     if saved is None:
         saved = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -85,10 +88,6 @@ def run_demo(
             **settings,
         }
         write_json_atomically(results, saved)
-    else:
-        console.print(
-            f"All was done before, on {saved['date']}; `flexpredict demo --overwrite` starts over.", highlight=False
-        )
     print_comparison(console, comparison)
     reports = ", ".join(str(run.folder / "report.html") for own in runs.values() for run in own if run.steps)
     took = "" if done_before else f"Took {duration(time.monotonic() - started)}. "

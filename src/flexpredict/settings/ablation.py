@@ -45,7 +45,7 @@ class StudySettings(RecipeFile):
     seeds: int | None = ranged(None, least=1)
     labels: list[float] = ranged([0.01, 1.0], above=0, most=1)
     subsets: int = ranged(5, least=1)
-    location_images: int = ranged(2000, least=1)
+    location_images: int = ranged(2000, least=10)
     transfer: list[str] = field(default_factory=list)
     clevr: str | None = None
     davis: str | None = None

@@ -32,6 +32,8 @@ class Optimizer:
         ema_momentum: momentum of the target encoder's moving average at the start (published 0.996; small runs
             0.99).
         final_ema_momentum: the same at the end; it changes linearly.
+        ema_by_steps: keep the momentum of step n below (1 + n) / (10 + n), so that a slow average, too, follows from
+            the beginning.
         clip_grad: largest norm of the gradient over all parameters; no clipping by default, as published.
     """
 
@@ -49,6 +51,7 @@ class Optimizer:
     betas: tuple[float, float] = ranged((0.9, 0.999), least=0, below=1)
     ema_momentum: float | None = ranged(None, least=0, most=1)
     final_ema_momentum: float = ranged(1.0, least=0, most=1)
+    ema_by_steps: bool = False
     clip_grad: float | None = ranged(None, above=0)
 
 

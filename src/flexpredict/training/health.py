@@ -116,8 +116,7 @@ _SIGNS = {
     ),
     "location_share": _Sign(
         "The features tell little but where a patch is: their location share rose from {best:.0%} to {now:.0%}. Try "
-        "stochastic positions (positions.kind=stochastic), a higher positions.noise_to_signal, or standardized "
-        "targets (targets.standardize=position).",
+        "stochastic positions (positions.kind=stochastic) or a higher positions.noise_to_signal.",
         better=min,
         alarming=_drifts_to_location,
     ),

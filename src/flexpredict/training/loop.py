@@ -33,7 +33,7 @@ from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.run_log import RunLog
-from flexpredict.training.schedules import linear, noise_share
+from flexpredict.training.schedules import ema_momentum, noise_share
 from flexpredict.training.sharding import whole_weights
 from flexpredict.training.signals import stop_on_signal
 
@@ -128,7 +128,7 @@ class Training:
 
         # Published schedules, each a function of the step.
         lr, weight_decay = self._plan.learning_rate(step), self._plan.weight_decay(step)
-        momentum = linear(step, self._plan.steps, settings.ema_momentum, settings.final_ema_momentum)
+        momentum = ema_momentum(step, self._plan.steps, settings)
         noise = self._plan.recipe.positions
         share = noise_share(noise.schedule, step, self._plan.steps, noise.final_level)
         self._model.masked_tokens.stochastic.noise_std = self._noise_std * share

@@ -3,6 +3,8 @@
 import math
 from typing import Literal
 
+from flexpredict.settings.optimizer import SettledOptimizer
+
 
 def warmup_cosine(step: int, steps: int, warmup: int, start: float, peak: float, final: float) -> float:
     """A straight line from start to peak over `warmup` steps, then half a cosine down to final."""
@@ -19,6 +21,12 @@ def cosine(step: int, steps: int, start: float, final: float) -> float:
 def linear(step: int, steps: int, start: float, final: float) -> float:
     """A straight line from start (step 0) to final (step `steps`)."""
     return start + (final - start) * min(step / max(steps, 1), 1.0)
+
+
+def ema_momentum(step: int, steps: int, settings: SettledOptimizer) -> float:
+    """Of the target encoder's moving average."""
+    momentum = linear(step, steps, settings.ema_momentum, settings.final_ema_momentum)
+    return min(momentum, (1 + step) / (10 + step)) if settings.ema_by_steps else momentum
 
 
 def noise_share(schedule: Literal["constant", "linear", "cosine"], step: int, steps: int, final: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from flexpredict.errors import UserError
+from flexpredict.methods.method import Method
 from flexpredict.progress import duration
 from flexpredict.settings.recipe import Recipe
 from flexpredict.training.checkpoint_timer import seconds_between
@@ -30,20 +31,33 @@ class FittedRun:
 
     Args:
         plan: with epochs in place of minutes.
+        model: of this plan, with its initial weights.
         explanation: why it has this length.
         advice: what to do if the time is too short for the encoder, else empty.
     """
 
     plan: Plan
+    model: Method
     explanation: str
     advice: str
 
 
 def fit_to_time(recipe: Recipe, rehearsal: Rehearsal) -> FittedRun | None:
     """Measure what the run costs, and choose its length; None if someone stopped it."""
+    started = time.perf_counter()
+    fitted = _fit(recipe, rehearsal, started)
+    if fitted is None or fitted.plan.recipe.scale == rehearsal.plan.recipe.scale:
+        return fitted
+    # The length decides between the defaults of small and of large runs, and these what a step is: once more.
+    recipe = replace(recipe, scale=fitted.plan.recipe.scale)
+    plan = make_plan(recipe, rehearsal.source, rehearsal.fabric.device, rehearsal.fabric.world_size)
+    return _fit(recipe, replace(rehearsal, plan=plan, model=plan.build_model()), started)
+
+
+def _fit(recipe: Recipe, rehearsal: Rehearsal, started: float) -> FittedRun | None:
     assert recipe.minutes
     fabric, source, usual = rehearsal.fabric, rehearsal.source, rehearsal.plan
-    started, seconds = time.perf_counter(), 60 * recipe.minutes
+    seconds = 60 * recipe.minutes
     costs = rehearsal.measure(min(_LONGEST_MEASURED, _MEASURED_SHARE * seconds))
     if costs is None:
         return None
@@ -65,7 +79,7 @@ def fit_to_time(recipe: Recipe, rehearsal: Rehearsal) -> FittedRun | None:
     explanation = (
         f"{recipe.minutes:g} minutes allow {plan.steps:,} steps: one takes {1000 * costs.step:,.0f} ms (measured)."
     )
-    return FittedRun(plan, explanation, advice)
+    return FittedRun(plan, rehearsal.model, explanation, advice)
 
 
 def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:

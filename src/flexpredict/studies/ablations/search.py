@@ -56,15 +56,20 @@ def _ema(asked: Asked) -> Study:
     ends = {f"{start:g} to 1": (start, 1.0) for start in momenta} | {
         f"{held:g} held": (held, held) for held in momenta
     }
-    arms = {name: {"ema_momentum": start, "final_ema_momentum": end} for name, (start, end) in ends.items()}
+    arms: dict[str, dict[str, Any]] = {
+        name: {"ema_momentum": start, "final_ema_momentum": end} for name, (start, end) in ends.items()
+    }
+    slowest = max(momenta)
+    arms[f"{slowest:g} to 1, by steps"] = {**arms[f"{slowest:g} to 1"], "ema_by_steps": True}
     return Study("ema", "How fast should the target encoder follow?", _varied("optimizer", arms))
 
 
 def _lr(asked: Asked) -> Study:
+    """Of AdamW for all weights, and of Muon with AdamW for the rest."""
     rates = asked.settings.levels
-    arms = {f"AdamW {lr:g}": {"lr": lr} for lr in rates or _LR}
-    if asked.recipe.optimizer.kind == "muon" and not rates:
-        arms |= {f"Muon {lr:g}": {"muon_lr": lr} for lr in _MUON_LR}
+    arms: dict[str, dict[str, Any]] = {f"AdamW {lr:g}": {"kind": "adamw", "lr": lr} for lr in rates or _LR}
+    if not rates:
+        arms |= {f"Muon {lr:g}": {"kind": "muon", "muon_lr": lr} for lr in _MUON_LR}
     return Study("lr", "Which learning rate?", _varied("optimizer", arms))
 
 
