@@ -205,7 +205,7 @@ def _announce(
     console: Console, plan: Plan, fabric: Fabric, model: Method, folder: RunFolder, notes: Sequence[str], history: str
 ) -> None:
     recipe = plan.recipe
-    positions: str = recipe.positions.kind
+    positions = str(recipe.positions.kind)
     if positions == "stochastic":
         positions += f" (StoP), noise_std {model.masked_tokens.stochastic.noise_std:.3g}"
         if recipe.positions.covariance != "tied":

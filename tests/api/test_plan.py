@@ -1,6 +1,7 @@
 """`plan`: what a run costs, from Python and from the shell."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,13 @@ import flexpredict
 from flexpredict.cli import main
 from flexpredict.errors import UserError
 
-SIZES = {"model": "vit_tiny_patch16_224", "image_size": 32, "patch_size": 4, "epochs": 10, "batch_size": 64}
+SIZES: dict[str, Any] = {
+    "model": "vit_tiny_patch16_224",
+    "image_size": 32,
+    "patch_size": 4,
+    "epochs": 10,
+    "batch_size": 64,
+}
 
 
 def test_a_plan_of_a_number_of_images() -> None:
@@ -25,8 +32,9 @@ def test_a_plan_of_a_number_of_images() -> None:
 
 
 def test_devices_share_the_work_and_the_batch() -> None:
-    alone = flexpredict.plan(50_000, **SIZES, measure=False).to_dict()
-    eight = flexpredict.plan(50_000, **SIZES, measure=False, devices=4, num_nodes=2).to_dict()
+    how: dict[str, Any] = {**SIZES, "measure": False, "precision": "32-true"}
+    alone = flexpredict.plan(50_000, **how).to_dict()
+    eight = flexpredict.plan(50_000, **how, devices=4, num_nodes=2).to_dict()
     assert eight["devices"] == 8 and eight["images_at_a_time"] == 8
     assert eight["hardware"]["h100"]["seconds"] == pytest.approx(alone["hardware"]["h100"]["seconds"] / 8)
     assert eight["bytes"]["activations"] == alone["bytes"]["activations"] // 8

@@ -163,7 +163,7 @@ def test_a_run_says_its_defaults_learns_and_saves_the_encoder_it_trained(picture
     assert (config["masking"]["kind"], config["masking"]["mask_ratio"]) == ("random", 0.75)
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert records[-1]["loss"] < 0.9 * records[0]["loss"]
-    assert records[-1]["noise_to_signal"] > 0 and "ema_momentum" not in records[-1]
+    assert records[-1]["noise_to_signal"] == 0 and "ema_momentum" not in records[-1]
     saved = load_file(tmp_path / "run" / "checkpoints" / "last" / "model.safetensors")
     for name, tensor in read_encoder(tmp_path / "run").encoder.vit.state_dict().items():
         assert torch.equal(tensor, saved[f"context_encoder.vit.{name}"])

@@ -97,8 +97,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "sincos": {"positions": {"kind": "sincos"}},
         "stop": {"positions": {"noise_to_signal": 0.5}, "keep_every": 0.5},
         "learned": {"positions": {"kind": "learned"}},
-        "mae": {"method": "mae"},
-        "data2vec": {"method": "data2vec", "predictor": PREDICTOR},
+        "mae": {"method": "mae", "positions": {"kind": "stochastic"}},
+        "data2vec": {"method": "data2vec", "predictor": PREDICTOR, "positions": {"kind": "stochastic"}},
         "fading": {"positions": {"schedule": "linear", "final_level": 0.0}},
         "half": {"targets": {"resolution": "half_bilinear"}, "image_size": 64, "patch_size": 8},
     }

@@ -17,7 +17,8 @@ class Positions:
     """Where the tokens are.
 
     Args:
-        kind: "stochastic" (StoP), "sincos" (I-JEPA's) or "learned".
+        kind: "stochastic" (StoP; the default of ijepa), "sincos" (that of the other methods, which gain nothing from
+            noise) or "learned".
         noise_std: standard deviation of the noise n (published: 0.25). 0 is sin-cos exactly.
         noise_to_signal: the noise level as ‖A n‖ / ‖ψ‖ at the start, comparable between widths (paper, ViT-B: 0.2; by
             default 0.5 in small runs). Give this or noise_std; a run's config.yaml also has the noise_std it means.
@@ -34,7 +35,7 @@ class Positions:
         final_level: noise level at the end, as a share of that at the start.
     """
 
-    kind: Literal["stochastic", "sincos", "learned"] = "stochastic"
+    kind: Literal["stochastic", "sincos", "learned"] | None = None
     noise_std: float | None = ranged(None, least=0)
     noise_to_signal: float | None = ranged(None, least=0)
     convention: Literal["paper", "released"] | None = None
@@ -48,7 +49,7 @@ class Positions:
     def level(self, in_features: int, weight_std: float = WEIGHT_STD) -> float:
         """The noise_std that these settings mean for a new A with this many columns."""
         self.check()
-        if self.kind != "stochastic":
+        if not self.stochastic:
             return 0.0
         if self.noise_to_signal is None:
             return 0.25 if self.noise_std is None else self.noise_std
@@ -66,12 +67,23 @@ class Positions:
     def settled(self, in_features: int, weight_std: float = WEIGHT_STD) -> "Positions":
         """The same with the noise_std that it comes to, where there is noise."""
         level = self.level(in_features, weight_std)
-        return replace(self, noise_std=level) if self.kind == "stochastic" else self
+        return replace(self, noise_std=level) if self.stochastic else self
+
+    @property
+    def stochastic(self) -> bool:
+        """Left open, they are."""
+        return self.kind in (None, "stochastic")
+
+    def of(self, method: str) -> "Positions":
+        """The same with the kind that is the default of a method, unless settings of the noise say what is meant."""
+        silent = self == Positions(l1=self.l1)
+        kind = self.kind or ("sincos" if method != "ijepa" and silent else "stochastic")
+        return replace(self, kind=kind)
 
     def check(self) -> None:
         """Refuse settings that contradict each other, whatever the model."""
         check_ranges(self, "positions.")
-        if self.kind != "stochastic":
+        if not self.stochastic:
             self._refuse(
                 f"positions.kind={self.kind} has no noise. Leave them out, or use positions.kind=stochastic.",
                 *("noise_std", "noise_to_signal", "covariance", "noise_on", "hold", "schedule", "final_level"),

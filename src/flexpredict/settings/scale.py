@@ -57,7 +57,7 @@ def scale_of(recipe: Recipe, images: float) -> Scale:
     """Which defaults fit a run that sees this many images."""
     if recipe.scale is not None:
         return recipe.scale
-    if recipe.method != "ijepa":  # the others have defaults of their own
+    if recipe.method == "data2vec":  # what small runs of it need was not searched for
         return "published"
     if recipe.init_from is not None:
         return "continued"
@@ -77,7 +77,7 @@ def with_defaults(recipe: Recipe, scale: Scale, lr: float) -> Recipe:
         scale=scale,
         optimizer=_filled(recipe.optimizer, {"lr": lr, **_OPTIMIZER[scale]}),
         targets=_filled(recipe.targets, targets if recipe.method == "ijepa" else {}),
-        positions=_noise(recipe.positions, scale),
+        positions=_noise(recipe.positions.of(recipe.method), scale),
         augmentation=augmentation_of(recipe, scale),
     )
 
@@ -90,7 +90,7 @@ def augmentation_of(recipe: Recipe, scale: Scale) -> Augmentation:
 
 
 def _noise(positions: Positions, scale: Scale) -> Positions:
-    if positions.kind != "stochastic" or (positions.noise_std, positions.noise_to_signal) != (None, None):
+    if not positions.stochastic or (positions.noise_std, positions.noise_to_signal) != (None, None):
         return positions
     # At the paper's ratio of 0.2 the noise never moves a token to another place.
     return replace(positions, noise_std=0.25) if scale == "published" else replace(positions, noise_to_signal=0.5)

@@ -71,6 +71,7 @@ def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | Image
             f"embedding_scale={recipe.embedding_scale:g} is for new patch embeddings, and those of {initial.name} "
             "are trained. Leave it out."
         )
+    recipe = dataclasses.replace(recipe, positions=recipe.positions.of(recipe.method))
     if recipe.model is None:
         recipe = dataclasses.replace(
             recipe,
@@ -93,7 +94,7 @@ def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | Image
         image_size=recipe.image_size or _training_size(spec, source),
         predictor=dataclasses.replace(recipe.predictor, **open_sizes),
     )
-    if recipe.positions.convention is None and recipe.positions.kind == "stochastic":
+    if recipe.positions.convention is None and recipe.positions.stochastic:
         convention = initial.settings.get("convention")
         recipe = dataclasses.replace(recipe, positions=dataclasses.replace(recipe.positions, convention=convention))
     return _with_its_predictor(recipe, initial) if initial.rest else recipe
@@ -104,7 +105,7 @@ def _with_its_predictor(recipe: Recipe, initial: InitialWeights) -> Recipe:
     optimizer, positions, targets = recipe.optimizer, recipe.positions, recipe.targets
     if optimizer.predictor_warmup_epochs is None:
         optimizer = dataclasses.replace(optimizer, predictor_warmup_epochs=0.0)
-    if positions.kind == "stochastic" and (positions.noise_std, positions.noise_to_signal) == (None, None):
+    if positions.stochastic and (positions.noise_std, positions.noise_to_signal) == (None, None):
         positions = dataclasses.replace(positions, **initial.settings.get("noise", {"noise_std": 0.25}))
     if recipe.method == "ijepa" and targets.standardize is None:
         targets = dataclasses.replace(targets, standardize=initial.settings.get("standardize", "none"))
@@ -264,7 +265,7 @@ def _taken(loaded: LoadedWeights, predictor: PublishedPredictor | None) -> str:
 def _rest(predictor: PublishedPredictor, recipe: Recipe) -> dict[str, Tensor]:
     tensors = dict(predictor.tensors)
     released = predictor.convention == "released"
-    if released and (recipe.positions.convention == "paper" or recipe.positions.kind != "stochastic"):
+    if released and (recipe.positions.convention == "paper" or not recipe.positions.stochastic):
         # Where StoP's code adds b to a masked token, the paper adds m̃: with m̃ = b both predict the same.
         tensors["mask_token"] = tensors["projection.bias"].clone()
     return {f"predictor.{name}": tensor for name, tensor in tensors.items()}
