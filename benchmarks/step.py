@@ -44,12 +44,14 @@ from flexpredict.masking import Masks, sample_masks
 from flexpredict.methods.ijepa import IJEPA
 from flexpredict.model import linear
 from flexpredict.model.building import build_encoder
+from flexpredict.model.linear import bfloat16_is_faster
 from flexpredict.model.predictor import Predictor
 from flexpredict.randomness import normal, sample_keys, stream_key
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.optimizer import SettledOptimizer
 from flexpredict.settings.positions import Positions
 from flexpredict.training.optimizer import build_optimizers
+from flexpredict.training.precision import low_precision
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ QUICK = Setting(
 )
 MASKING = Masking()
 OURS, STOCHASTIC, STRAIGHTFORWARD = "flexpredict, sin-cos", "flexpredict, StoP", "straightforward"
+BF16 = "flexpredict, sin-cos, bf16-mixed"
 LIGHTLY, STABLE = "lightly", "stable-pretraining"
 _PRODUCTS = "square products"
 
@@ -90,15 +93,17 @@ _PRODUCTS = "square products"
 class Ours:
     """A contender: the hot path of `flexpredict.training.loop`, without data, schedules and logs."""
 
-    def __init__(self, model: IJEPA, images: Tensor) -> None:
-        self.model, self.images = model, images
+    def __init__(self, model: IJEPA, images: Tensor, precision: str = "32-true") -> None:
+        self.model, self.images, self.precision = model, images, precision
         self.first_weight = model.context_encoder.vit.patch_embed.proj.weight
         (self.optimizer,) = build_optimizers(SettledOptimizer(lr=1e-4, weight_decay=0.04), model)
 
     def __call__(self, number: int) -> None:
         masks = draw_masks(self.model, number, len(self.images))
         keys = noise_keys(number, len(self.images))
-        self.model(self.images, masks.context, masks.targets, keys).loss.backward()
+        with low_precision(self.images.device, self.precision):
+            loss = self.model(self.images, masks.context, masks.targets, keys).loss
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.update_target_encoder(0.996)
@@ -154,6 +159,8 @@ def measure(setting: Setting, console: Console, products: SquareProducts) -> dic
 
     counted = {False: model, True: build_model(setting, "stochastic")}
     contenders: dict[str, Contender] = {OURS: ours, STOCHASTIC: Ours(counted[True], images)}
+    if bfloat16_is_faster():
+        contenders[BF16] = Ours(build_model(setting, "sincos"), images, "bf16-mixed")
     console.print(f"{setting.title}: {setting.rounds} rounds of {len(contenders) + len(peers)} contenders ...")
     seconds = take_turns({**contenders, **peers, _PRODUCTS: products}, setting.rounds)
     speed = products.flops / statistics.median(seconds.pop(_PRODUCTS))

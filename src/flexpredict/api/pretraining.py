@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flexpredict.api.planning import plan
+from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError
 from flexpredict.interruption import PREEMPTED
 from flexpredict.runs.metrics import read_records
@@ -123,6 +124,7 @@ def pretrain(given: dict[str, Any]) -> Run:
         _show_plan({**merge(saved, values), **started}, asked.config, recipe.minutes)
         return Run(folder.path, 0, finished=False, dry_run=True)
 
+    prepare_threads()  # before torch is imported, if it is not yet
     from flexpredict.pretraining import run
 
     outcome = run(recipe, folder.path, resume=asked.resume, overwrite=asked.overwrite)
