@@ -119,43 +119,43 @@ def claimed(chapters: Path) -> dict[str, str]:
 def test_claims_are_judged_by_the_interval_of_their_paired_difference(tmp_path: Path) -> None:
     # Seeds differ by tens of points, and StoP is ahead of sin-cos by 2 to 3 in each; learned positions are anywhere.
     arms = [arm("sin-cos", 10, 30, 50), arm("learned", 12, 20, 70), arm("StoP", 12, 33, 52.5)]
-    write_results(tmp_path / "a-table6", "table6", arms)
+    write_results(tmp_path / "table6-small", "table6", arms)
     arms = [arm("none", 1, 2, 3), arm("context only", 1, 2, 3), arm("both", 2, 3, 4), arm("masked only", 1, 2, 3)]
-    write_results(tmp_path / "b-table7", "table7", arms)
-    write_results(tmp_path / "c-mae", "mae", [arm("MAE, sin-cos", 5, 6, 7), arm("MAE, StoP", 5.1, 6.0, 7.1)])
-    write_results(tmp_path / "d-mae", "mae", [arm("MAE, sin-cos", 5, 6, 7), arm("MAE, StoP", 6.6, 7.5, 8.6)])
+    write_results(tmp_path / "table7-small", "table7", arms)
+    write_results(tmp_path / "mae-small", "mae", [arm("MAE, sin-cos", 5, 6, 7), arm("MAE, StoP", 5.1, 6.0, 7.1)])
+    write_results(tmp_path / "mae-long", "mae", [arm("MAE, sin-cos", 5, 6, 7), arm("MAE, StoP", 6.6, 7.5, 8.6)])
     said = claimed(tmp_path)
     first = said["Stochastic positions are better than sin-cos (+3.5)"]
-    assert first == "linear, 1 % labels | **confirmed** +2.5 ± 1.2 [a-table6](a-table6/README.md)"
+    assert first == "linear, 1 % labels |  | **confirmed** [+2.5 ± 1.2](table6-small/README.md)", "nothing of long runs"
     assert "| undecided " in said["… and better than learned positions (+3.4)"]
-    assert "**refuted** -1.0 ± 0.0" in said["… and better than on both (+1.0)"]
+    assert "**refuted** [-1.0 ± 0.0]" in said["… and better than on both (+1.0)"]
     assert "They tie features less to the place" not in said, "nobody measured it"
     twice = said["On MAE stochastic positions are no gain"]
-    assert "**confirmed** +0.1 ± 0.1 [c-mae](c-mae/README.md)<br>**refuted** +1.6 ± 0.1 [d-mae]" in twice
+    assert "| **refuted** [+1.6 ± 0.1](mae-long/README.md) | **confirmed** [+0.1 ± 0.1](mae-small/README.md)" in twice
 
 
 def test_claims_over_levels_and_freedoms_are_means_and_differences_of_differences(tmp_path: Path) -> None:
     fig3 = [arm("no noise", 0, 0, 0, level=0.0)]
     fig3 += [arm(f"l{n}", n, n, n, level=n, series="learned covariance") for n in (1.0, 3.0)]
     fig3 += [arm(f"f{n}", 1, 1, 1, level=n, series="fixed covariance") for n in (1.0, 3.0)]
-    write_results(tmp_path / "fig3", "fig3", fig3)
+    write_results(tmp_path / "fig3-scenes", "fig3", fig3)
     where = [
         arm(f"{u} {level}", *(seed + level * (u + 1) for seed in (10, 20, 30)), level=level, series=f"where={u}")
         for u in (0, 0.5, 1)
         for level in (0.0, 1.0, 2.0)
     ]
-    write_results(tmp_path / "where", "where", where)
+    write_results(tmp_path / "where-scenes", "where", where)
     norms = [arm(f"noise {n}", 5 - n, 4 - n, 6 - n, measure="‖A‖", level=n) for n in (0.5, 2.0)]
-    write_results(tmp_path / "fig4", "fig4", [arm("no noise", 5, 4, 6, measure="‖A‖", level=0.0), *norms])
+    write_results(tmp_path / "fig4-scenes", "fig4", [arm("no noise", 5, 4, 6, measure="‖A‖", level=0.0), *norms])
     said = claimed(tmp_path)
     texts = {claim.study: claim.text for claim in reversed(CLAIMS)}
     confirmed = "linear, 1 % labels | **confirmed**"
-    assert said[texts["fig3"]].startswith(f"{confirmed} +1.0 ± 0.0")
-    assert said[texts["where"]].startswith(f"{confirmed} +3.0 ± 0.0")
-    assert said["… and help more there than where it is fixed"].startswith(f"{confirmed} +1.5 ± 0.0")
-    assert said[texts["fig4"]].startswith("‖A‖ | **confirmed** -2.00 ± 0.00")
+    assert said[texts["fig3"]].startswith(f"{confirmed} [+1.0 ± 0.0]")
+    assert said[texts["where"]].startswith(f"{confirmed} [+3.0 ± 0.0]")
+    assert said["… and help more there than where it is fixed"].startswith(f"{confirmed} [+1.5 ± 0.0]")
+    assert said[texts["fig4"]].startswith("‖A‖ | **confirmed** [-2.00 ± 0.00]")
 
 
 def test_one_seed_decides_nothing(tmp_path: Path) -> None:
     write_results(tmp_path / "table6", "table6", [arm("sin-cos", 10.0), arm("StoP", 90.0)])
-    assert "| undecided +80.0 [" in claims_table(tmp_path, tmp_path / "README.md")
+    assert "| undecided [+80.0](" in claims_table(tmp_path, tmp_path / "README.md")

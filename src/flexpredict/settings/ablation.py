@@ -23,7 +23,7 @@ class StudySettings(RecipeFile):
         seeds: runs of each arm, from `seed` on (by default 3; where: 5).
         labels: shares of the labels that the probes are trained on.
         subsets: draws of each share below 1.
-        location_images: images to measure location with, at most.
+        location_images: images to measure location with, at most, though no fewer than classes.
         transfer: also measure a linear probe on other labeled images: those to fit it on, and those to test it on.
         clevr: also measure counting and distance on CLEVR, by its folder, or on scenes:10000,size=64.
         davis: also follow objects through the videos of DAVIS, by its folder, or of scenes.

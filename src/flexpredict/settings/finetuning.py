@@ -44,7 +44,7 @@ class Finetuning(Checked):
         label_smoothing: share of the target that is spread over all classes.
         mixup: alpha of the Beta distribution by which pairs of images are blended; 0 for none (MAE: 0.8).
         seed: seed of the label subset, the initial head, the order of data, crops, mixup and drop_path.
-        precision: 32-true or bf16-mixed (default: bf16-mixed on a GPU that supports it).
+        precision: 32-true or bf16-mixed (default: bf16-mixed where the hardware has instructions for it).
         accelerator: auto, cpu, cuda or mps.
         devices: number of devices on this machine, or auto for all.
         num_nodes: number of machines.

@@ -77,7 +77,8 @@ class Recipe:
             timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
             and the optimizer and step count start afresh.
         seed: initial weights, order of data, crops, masks and noise are all functions of it.
-        precision: '32-true' or 'bf16-mixed' (by default bf16 on a GPU that has it).
+        precision: '32-true' or 'bf16-mixed', on a CPU in linear layers only (by default bf16 where the hardware has
+            instructions for it).
         compile: compile the model with torch.compile.
         checkpoint_activations: keep only the inputs of transformer blocks, and compute the rest again in the backward
             pass: a fraction of the memory for about a third more work, and the same weights.

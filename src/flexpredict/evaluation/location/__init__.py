@@ -17,7 +17,7 @@ class LocationSettings(FrozenFeatures, ResultPlaces):
         data: images to fit on.
         test: images to test on (default: one half of data).
         shifts: largest shift in patches (default: 3, but at most half the grid).
-        images: use at most this many images to fit on, and as many to test on (default: all).
+        images: use at most this many images to fit on, and as many to test on, but one of each class (default: all).
         seed: seed of the halves and of the images held out.
     """
 

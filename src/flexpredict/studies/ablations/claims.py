@@ -127,20 +127,34 @@ CLAIMS = (
 
 
 def claims_table(chapters: Path, page: Path) -> str:
-    """All claims that a chapter below the folder tells something of, as Markdown with links from the page."""
-    lines = [["claim of the paper (its difference)", "measured by", "difference here, with its 95 % interval"]]
+    """All claims that a chapter below the folder tells something of, as Markdown with links from the page.
+
+    There is a column for all chapters of one kind, `table6-scenes` and `table7-scenes`.
+    """
     found = [
         Chapter(path.parent, json.loads(path.read_text("utf-8"))) for path in sorted(chapters.glob("*/results.json"))
     ]
-    for claim in CLAIMS:
-        if verdicts := list(_verdicts(claim, found, page)):
-            measure, _ = verdicts[0]
-            lines.append([claim.text, measure, "<br>".join(verdict for _, verdict in verdicts)])
+    told = [(claim, list(_verdicts(claim, found, page))) for claim in CLAIMS]
+    kinds = sorted({verdict.kind for _, verdicts in told for verdict in verdicts})
+    lines = [["claim of the paper (its difference)", "measured by", *kinds]]
+    for claim, verdicts in told:
+        if verdicts:
+            cells = {verdict.kind: verdict.text for verdict in verdicts}
+            lines.append([claim.text, verdicts[0].measure, *(cells.get(kind, "") for kind in kinds)])
     return as_markdown(lines, numbers=False) if len(lines) > 1 else "No chapter has tested any of them yet.\n"
 
 
-def _verdicts(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[tuple[str, str]]:
-    """What is measured, and what came out, for each chapter that asked."""
+@dataclass(frozen=True)
+class _Verdict:
+    """What one chapter says of a claim."""
+
+    kind: str
+    measure: str
+    text: str
+
+
+def _verdicts(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[_Verdict]:
+    """Of each chapter that asked."""
     for chapter in chapters:
         if chapter.results["study"] != claim.study:
             continue
@@ -152,7 +166,8 @@ def _verdicts(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[tup
         link = Path(os.path.relpath(chapter.folder, page.parent), "README.md").as_posix()
         verdict = claim.verdict(difference)
         shown = verdict if verdict == UNDECIDED else f"**{verdict}**"
-        yield measure, f"{shown} {difference.in_words('+', digits_of(measure))} [{chapter.folder.name}]({link})"
+        kind = chapter.folder.name.removeprefix(f"{claim.study}-")
+        yield _Verdict(kind, measure, f"{shown} [{difference.in_words('+', digits_of(measure))}]({link})")
 
 
 def main() -> None:
