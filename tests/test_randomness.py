@@ -1,5 +1,7 @@
 """Random numbers as pure functions of their keys."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -23,6 +25,12 @@ def test_a_sample_draws_the_same_in_any_batch() -> None:
     alone = torch.stack([normal(key[None], 7)[0] for key in keys(10)])
     assert torch.equal(together, alone)
     assert torch.equal(uniform(keys(10)[4:6], 5), uniform(keys(10), 5)[4:6])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_code_draws_the_same() -> None:
+    torch.testing.assert_close(torch.compile(normal, dynamic=True)(keys(8), 100), normal(keys(8), 100))
 
 
 def test_different_purposes_steps_and_seeds_give_different_streams() -> None:

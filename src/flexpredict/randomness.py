@@ -36,8 +36,24 @@ def sample_keys(key: int, samples: Tensor) -> Tensor:
 
 def random_words(keys: Tensor, count: int) -> Tensor:
     """`count` random 64-bit words for each key, as int64: keys B... -> B... count."""
+    draw = _compiled_around if torch.compiler.is_compiling() else _random_words
+    words: Tensor = draw(keys, count)
+    return words
+
+
+def _random_words(keys: Tensor, count: int) -> Tensor:
     steps = torch.arange(1, count + 1, device=keys.device) * _signed(_GAMMA)
     return _mix(keys.unsqueeze(-1) + steps)
+
+
+# torch.compile's own code for this takes it that integers never overflow, as they are meant to here: it draws other
+# numbers, and writes beyond its memory. So it gets one operation that it does not look into.
+_compiled_around = torch.library.custom_op("flexpredict::random_words", _random_words, mutates_args=())
+
+
+@_compiled_around.register_fake
+def _(keys: Tensor, count: int) -> Tensor:
+    return keys.new_empty((*keys.shape, count))
 
 
 def words_at(key: int, places: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -98,7 +114,7 @@ def _halves(keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _mix(z: Tensor) -> Tensor:
-    if z.device.type == "cpu" and not torch.compiler.is_compiling():
+    if z.device.type == "cpu":
         return torch.from_numpy(_mix_words(z.numpy().view(np.uint64).ravel()).view(np.int64)).view(z.shape)
     z = (z ^ _shift(z, 30)) * _signed(_MULTIPLIER_1)
     z = (z ^ _shift(z, 27)) * _signed(_MULTIPLIER_2)

@@ -126,7 +126,7 @@ def test_claims_are_judged_by_the_interval_of_their_paired_difference(tmp_path: 
     write_results(tmp_path / "mae-long", "mae", [arm("MAE, sin-cos", 5, 6, 7), arm("MAE, StoP", 6.6, 7.5, 8.6)])
     said = claimed(tmp_path)
     first = said["Stochastic positions are better than sin-cos (+3.5)"]
-    assert first == "linear, 1 % labels |  | **confirmed** [+2.5 ± 1.2](table6-small/README.md)", "nothing of long runs"
+    assert first == "linear, 1 % labels |  | **confirmed** [+2.5 ± 1.2](table6-small/README.md)", "none is long"
     assert "| undecided " in said["… and better than learned positions (+3.4)"]
     assert "**refuted** [-1.0 ± 0.0]" in said["… and better than on both (+1.0)"]
     assert "They tie features less to the place" not in said, "nobody measured it"

@@ -10,7 +10,6 @@ Within `bfloat16_products` they round what they multiply to bfloat16, for CPUs t
 import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,22 +19,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _WORTH_A_CALL = 128  # of a matrix's sides: at 96 both libraries take the same time, at 192 oneDNN takes half
-_rounding: ContextVar[bool] = ContextVar("rounding", default=False)
+_rounding = [False]  # a list, because torch.compile cannot look into variables of contexts or threads
 
 
 @contextmanager
 def bfloat16_products(rounding: bool = True) -> Iterator[None]:
     """Linear layers round both factors and the product to bfloat16; they sum, and all else is, in float32."""
-    before = _rounding.set(rounding)
+    before, _rounding[0] = _rounding[0], rounding
     try:
         yield
     finally:
-        _rounding.reset(before)
+        _rounding[0] = before
 
 
 def as_in_forward() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """For torch.utils.checkpoint: what is computed again in the backward pass is rounded as it was."""
-    return nullcontext(), bfloat16_products(_rounding.get())
+    return nullcontext(), bfloat16_products(_rounding[0])
 
 
 def bfloat16_is_faster() -> bool:
@@ -47,7 +46,9 @@ def bfloat16_is_faster() -> bool:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear`, rounded differently where oneDNN is faster. ... K, N K, N -> ... N"""
-    if _rounding.get() and x.dtype == weight.dtype == torch.float32:
+    if _rounding[0] and x.dtype == weight.dtype == torch.float32:
+        if torch.compiler.is_compiling():
+            return F.linear(x.bfloat16(), weight.bfloat16()).float() + (0.0 if bias is None else bias)
         return _BFloat16.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
     if _for_onednn(x, weight):
         return _OneDNN.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
@@ -96,12 +97,12 @@ def _processor() -> str:
 
 def _for_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
-        onednn_is_faster()
+        not torch.compiler.is_compiling()  # first, as what follows cannot be traced
+        and onednn_is_faster()
         and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
         # Whoever looks at each operation (exports, counters of operations) wants those that are known.
         and not torch._C._len_torch_dispatch_stack()
     )
