@@ -36,14 +36,14 @@ _OPTIMIZER: dict[Scale, dict[str, Any]] = {
         "ema_momentum": 0.999,
     },
     "small": {
-        "kind": "muon",  # learns as much in half the time
+        "kind": "muon",  # five points more than AdamW at its best rate (studies/lr-cifar10)
         "lr": 3e-3,
         "start_lr": 0.0,
         "final_lr": 0.01,
         "weight_decay": 0.05,  # 0.4 belongs to hundreds of epochs
         "final_weight_decay": 0.05,
         "encoder_lr": 1.0,
-        "ema_momentum": 0.99,  # 0.996 hardly moves in a thousand steps, 0.97 collapses
+        "ema_momentum": 0.99,  # 0.996 hardly moves in a thousand steps (studies/combined-cifar10)
     },
 }
 _AUGMENTATION: dict[Scale, Augmentation] = {
