@@ -61,8 +61,8 @@ class Recipe:
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or each parameter (by default
             stop; small runs crop and flip).
-        scale: which defaults the run has: 'published', 'small' (by default where it sees fewer than 5 million
-            images from new weights), or 'continued' (by default with init_from).
+        scale: which defaults the run has: 'published' (that of data2vec), 'small' (by default where it sees fewer
+            than 5 million images from new weights), or 'continued' (by default with init_from).
         epochs: passes over the data (by default from the amount of data and the hardware).
         minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
             schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
