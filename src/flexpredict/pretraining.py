@@ -53,6 +53,8 @@ def run(
     # Resolved before there is a plan, because Fabric must be told.
     precision = recipe.precision or default_precision(recipe.accelerator)
     recipe = dataclasses.replace(recipe, data=absolute_names(recipe.data), precision=precision)
+    if recipe.probe_data is not None:
+        recipe = dataclasses.replace(recipe, probe_data=absolute_names(recipe.probe_data))
     fabric = launch(recipe)
     console = console or Console(soft_wrap=True)
     if not fabric.is_global_zero:

@@ -129,3 +129,16 @@ def test_a_run_with_muon_held_noise_and_standardized_targets_resumes_bit_for_bit
     saved = load_file(tmp_path / "whole" / "checkpoints" / "last" / "optimizer.safetensors")
     assert any(name.startswith("momentum_buffer/") for name in saved)
     assert any(name.startswith("exp_avg/") for name in saved)
+
+
+def test_a_pass_whose_step_is_left_out_leaves_no_statistics() -> None:
+    model, other = make(standardize="feature"), make(standardize="feature")
+    for number in range(3):
+        for one in (model, other):
+            one_pass(one, seed=number)
+            one.after_step(0.9)
+        one_pass(model, seed=10 + number)
+        model.forget_pass()
+    assert model.standardization and other.standardization
+    for ours, theirs in zip(model.standardization.buffers(), other.standardization.buffers(), strict=True):
+        assert torch.equal(ours, theirs)

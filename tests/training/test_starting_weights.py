@@ -178,6 +178,23 @@ def test_a_run_at_another_resolution_gets_positions_of_its_grid(tmp_path: Path) 
             torch.testing.assert_close(model.target_encoder.eval()(pixels(24, 40)), expected, **CLOSE)
 
 
+@pytest.mark.parametrize("standardize", ["feature", "position"])
+def test_statistics_of_targets_come_along_together_or_not_at_all(standardize: str, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures")
+    short = {**RECIPE, "epochs": 1, "targets": {"standardize": "feature"}}
+    pretrain(str(pictures), tmp_path / "run", **short)
+    _, model = started(tmp_path / "run", targets={"standardize": standardize})
+    come = [bool(buffer.any()) for buffer in model.standardization.buffers()]
+    assert come == 3 * [standardize == "feature"]
+
+
+def test_a_class_token_that_the_weights_lack_is_refused(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures")
+    pretrain(str(pictures), tmp_path / "run", **{**RECIPE, "epochs": 1 / 6})
+    with pytest.raises(UserError, match=r"class_token=True, but .* has no class token"):
+        started(tmp_path / "run", class_token=True)
+
+
 def test_a_runs_architecture_need_not_be_said_again(tmp_path: Path) -> None:
     pretrain("scenes:16,size=32", tmp_path / "first", **{**RECIPE, "epochs": 1})
     fields = {name: RECIPE[name] for name in ("batch_size", "accelerator", "devices")}

@@ -105,6 +105,10 @@ class IJEPA(AveragingMethod):
             self.standardization.update()
         return logged
 
+    def forget_pass(self) -> None:
+        if self.standardization is not None:
+            self.standardization.forget()
+
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
     """The recipe with I-JEPA's defaults: features of the last layer, a predictor of half the encoder's size."""

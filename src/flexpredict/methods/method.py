@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from flexpredict.model.encoder import Encoder
 from flexpredict.model.positions import StochasticPositions
 from flexpredict.sizes import Grid
+
+T = TypeVar("T", bound="AveragingMethod")
 
 
 class Prediction(NamedTuple):
@@ -81,6 +83,9 @@ class Method(nn.Module, ABC):
         """The grid on which masks are drawn. Default: that of the patches."""
         return self.context_encoder.grid_of(images)
 
+    def forget_pass(self) -> None:
+        """After a pass whose step is left out: drop what it kept for `after_step`. Default: nothing is kept."""
+
     def compiled_parts(self) -> Iterable[nn.Module]:
         """The networks that are worth compiling. Default: the children."""
         return self.children()
@@ -109,6 +114,12 @@ class AveragingMethod(Method):
     def __init__(self, encoder: Encoder, l1: float = 0.0) -> None:
         super().__init__(encoder, l1)
         self.target_encoder = copy.deepcopy(encoder).requires_grad_(False)
+
+    def train(self: T, mode: bool = True) -> T:
+        """Targets are not subject to dropout."""
+        super().train(mode)
+        self.target_encoder.eval()
+        return self
 
     def after_step(self, momentum: float) -> dict[str, float]:
         self.update_target_encoder(momentum)

@@ -71,6 +71,10 @@ class RunningStandardization(nn.Module):
         total = torch.zeros_like(self.total, dtype=precision).index_add_(0, places, features)
         self._seen.append((count, total, features.square().sum(dim=0)))
 
+    def forget(self) -> None:
+        """After a step that is left out."""
+        self._seen = []
+
     @torch.no_grad()
     def update(self) -> None:
         """After a step: fold in what all parts of the batch, on all ranks, had to show."""

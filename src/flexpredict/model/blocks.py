@@ -43,7 +43,13 @@ def recompute_in_backward(blocks: Iterable[nn.Module]) -> None:
     """Less memory for more work: these blocks keep their input only. Numbers, names and weights stay the same."""
     for block in blocks:
         # On the object, not around it: its type, its hooks and the names of its weights are still what others know.
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=as_in_forward)
+        block.forward = partial(_recomputed, block.forward)
+
+
+def _recomputed(forward: Any, *arguments: Any) -> Any:
+    if torch.compiler.is_compiling():  # what is traced is as it is in the forward pass
+        return checkpoint(forward, *arguments, use_reentrant=False)
+    return checkpoint(forward, *arguments, use_reentrant=False, context_fn=as_in_forward)
 
 
 def _attention(attention: Attention, queries: Tensor, tokens: Tensor) -> Tensor:

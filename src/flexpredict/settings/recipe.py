@@ -59,8 +59,8 @@ class Recipe:
         masking: which patches are seen and which are predicted.
         targets: ijepa and data2vec: which features are predicted, and how they are normalized.
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
-        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or each parameter (by default
-            stop; small runs crop and flip).
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or its parameters, of which those
+            left out are I-JEPA's (by default stop; small runs crop and flip).
         scale: which defaults the run has: 'published' (that of data2vec), 'small' (by default where it sees fewer
             than 5 million images from new weights), or 'continued' (by default with init_from).
         epochs: passes over the data (by default from the amount of data and the hardware).
@@ -164,6 +164,7 @@ class SettledRecipe(Recipe):
 # What may change when a run is resumed, because it does not change what is computed.
 FREE_ON_RESUME = (
     "data",  # where the images are; that they are the same is checked
+    "probe_data",
     "accelerator",
     "devices",
     "num_nodes",

@@ -57,10 +57,10 @@ def scale_of(recipe: Recipe, images: float) -> Scale:
     """Which defaults fit a run that sees this many images."""
     if recipe.scale is not None:
         return recipe.scale
-    if recipe.method == "data2vec":  # what small runs of it need was not searched for
-        return "published"
     if recipe.init_from is not None:
         return "continued"
+    if recipe.method == "data2vec":  # what small runs of it need was not searched for
+        return "published"
     return "small" if images < SMALL_RUN else "published"
 
 

@@ -103,9 +103,20 @@ REMEDY = "Try a lower optimizer.lr, a longer warm-up, optimizer.clip_grad 1.0, o
 
 
 def gradient_norm(model: nn.Module) -> float:
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
-    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    return float(_gradient_norm(model))
+
+
+def clip_gradients(model: nn.Module, most: float) -> None:
+    """All of them, whichever optimizer has them, by one factor."""
+    torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, _gradient_norm(model))
+
+
+def _gradient_norm(model: nn.Module) -> Tensor:
+    norm = torch.nn.utils.get_total_norm(
+        [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    )
+    whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return whole
 
 
 def _own_part(tensor: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.run_record import STOPPED
 from flexpredict.training.batches import RankBatches
 from flexpredict.training.checkpoint_timer import CheckpointTimer
-from flexpredict.training.divergence import REMEDY, BadStep, LossGuard, gradient_norm
+from flexpredict.training.divergence import REMEDY, BadStep, LossGuard, clip_gradients, gradient_norm
 from flexpredict.training.health import feature_health, location_health, position_health
 from flexpredict.training.optimizer import build_optimizers, set_rates
 from flexpredict.training.plan import Plan
@@ -139,13 +139,11 @@ class Training:
         loss, prediction = self._forward_and_backward(batch)
         left_out = self._guard.leaves_out(step + 1, loss, self._model)
         if left_out:
+            self._model.forget_pass()
             self._log.warn(step + 1, f"The loss of step {step + 1} is {float(loss):.3g}: its batch was left out.")
         else:
             if settings.clip_grad is not None:
-                first = self._wrapped_optimizers[0]
-                self._fabric.clip_gradients(
-                    self._wrapped, first, max_norm=settings.clip_grad, error_if_nonfinite=False
-                )
+                clip_gradients(self._model, settings.clip_grad)
             if due:
                 record["grad_norm"] = gradient_norm(self._model)
             for optimizer in self._wrapped_optimizers:

@@ -41,7 +41,7 @@ def parameter_groups(model: nn.Module) -> tuple[list[Tensor], list[Tensor], list
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        if parameter.squeeze().ndim < 2 or name.endswith(_NEVER_DECAY):
+        if sum(side > 1 for side in parameter.shape) < 2 or name.endswith(_NEVER_DECAY):
             free.append(parameter)
         else:
             (hidden if ".blocks." in name and parameter.ndim == 2 else decays).append(parameter)

@@ -117,11 +117,17 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     image_size = image_sizes[0]
     model, options = (recipe.model, {}) if recipe.model else _usual_model(device)
     recipe = dataclasses.replace(recipe, model_options={**options, **recipe.model_options})
+    _refuse_own_options(recipe.model_options)
     facts = model_facts(model, recipe.model_options)
     patch_size = recipe.patch_size or default_patch_size(image_size, facts.patch_size)
     recipe = _with_defaults(dataclasses.replace(recipe, patch_size=patch_size), samples, on_gpu, world_size)
     recipe = settle_method(recipe, facts)
     check_engine(recipe, facts)
+    if recipe.targets.standardize == "position" and len(set(image_sizes)) > 1:
+        raise UserError(
+            "targets.standardize=position keeps a mean for each place of one grid, and "
+            f"image_size={recipe.image_size} has several. Use targets.standardize=feature, or one image_size."
+        )
     for height, width in image_sizes:
         check_patches((height, width), patch_size)
         check_masking(recipe.masking, check_grid(recipe, (height // patch_size, width // patch_size)))
@@ -187,6 +193,20 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
         hold_step=steps if hold is None else min(round(hold * samples / batch_size), steps),
         encoder=EncoderSpec.of_config(dataclasses.asdict(settled)),
     )
+
+
+def _refuse_own_options(options: dict[str, Any]) -> None:
+    """What a setting of its own says would contradict it."""
+    owners = {
+        "img_size": "Use image_size.",
+        "patch_size": "Use patch_size.",
+        "class_token": "Use class_token.",
+        "in_chans": "Images have three channels here.",
+        "num_classes": "Pre-training has no classes.",
+    }
+    for name in options:
+        if name in owners:
+            raise UserError(f"model_options.{name}={options[name]} cannot be set. {owners[name]}")
 
 
 def _open_fields(recipe: Recipe) -> dict[str, Any]:

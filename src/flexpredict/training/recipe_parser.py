@@ -7,6 +7,7 @@ from typing import Any
 
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.runs.run_folder import read_yaml
+from flexpredict.settings.augmentation import PRESETS
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values, with_dataclasses
 
@@ -54,10 +55,13 @@ def recipe_file(config: str | Path) -> Path:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, `above` winning; a noise level given there in one way replaces one given in the other."""
+    """Nested dictionaries, `above` winning; a noise level given there in one way replaces one given in the other, and
+    single values of the augmentation change a preset."""
     replaced = {_OTHER_WAY[name] for name in above if name in _OTHER_WAY} - set(above)
     merged = {name: value for name, value in below.items() if name not in replaced}
     for name, value in above.items():
         old = merged.get(name)
+        if name == "augmentation" and isinstance(old, str):
+            old = vars(PRESETS[old])
         merged[name] = merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
     return merged

@@ -26,6 +26,7 @@ from flexpredict.sizes import FEWEST_PATCHES
 from flexpredict.training.plan import usual_image_size
 
 _ENCODERS = ("context_encoder", "target_encoder")
+_STATISTICS = "standardization."  # of targets
 
 
 @dataclass
@@ -72,6 +73,8 @@ def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | Image
             "are trained. Leave it out."
         )
     recipe = dataclasses.replace(recipe, positions=recipe.positions.of(recipe.method))
+    if recipe.class_token and recipe.model is None and not spec.class_token:
+        raise UserError(f"class_token=True, but {initial.name} has no class token. Leave it out.")
     if recipe.model is None:
         recipe = dataclasses.replace(
             recipe,
@@ -138,6 +141,9 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
         return [f"Only the encoder is taken from there: the rest of the model ({len(own)} tensors) is new."]
     rest = {name: _resized(tensor, own.get(name), model, initial) for name, tensor in initial.rest.items()}
     rest = {name: tensor for name, tensor in rest.items() if not _is_optional(name) or _fits(tensor, own.get(name))}
+    statistics = [name for name in initial.rest if name.startswith(_STATISTICS)]
+    if not all(name in rest for name in statistics):  # one without the others means nothing
+        rest = {name: tensor for name, tensor in rest.items() if name not in statistics}
     problems = [f"{name} is missing" for name in own if name not in rest and not _is_optional(name)]
     problems += [f"{name} is left over" for name in rest if name not in own]
     problems += [
@@ -156,7 +162,7 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
 
 def _is_optional(name: str) -> bool:
     """Parameters that only some kinds of noise have, and statistics of targets; new where the recipe has others."""
-    return ".stochastic." in name or name.startswith("standardization.")
+    return ".stochastic." in name or name.startswith(_STATISTICS)
 
 
 def _fits(tensor: Tensor, own: Tensor | None) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from flexpredict.data.arguments import ImagesLike
 from flexpredict.encoders.arguments import EncoderChoice
+from flexpredict.errors import UserError
 from flexpredict.evaluation.results import Result, ResultTable
 from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
 from flexpredict.settings.parameters import takes_fields_of
@@ -46,6 +47,8 @@ def finetune(asked: FinetuneSettings) -> Result:
     from flexpredict.training.engine import launch_fabric
     from flexpredict.training.precision import default_precision
 
+    if asked.strategy == "fsdp":
+        raise UserError("strategy=fsdp is for pre-training. Use strategy=ddp, or auto.")
     folder = RunFolder(Path(asked.out))
     if asked.resume:
         # What is left open has the values of the run that is resumed, perhaps begun on another machine.
