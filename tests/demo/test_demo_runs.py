@@ -13,7 +13,7 @@ from rich.console import Console
 from tiny_demo import PROTOCOL, RECIPE
 
 from flexpredict.commands import ablate_task
-from flexpredict.demo import recipe
+from flexpredict.demo import recipe, running
 from flexpredict.demo.running import plan_runs
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
@@ -85,3 +85,30 @@ def test_what_is_measured_is_named_whether_it_was_trained_or_not(
     monkeypatch.setattr(ablating, "carry_out", carry_out)
     assert carry_out_runs(Console(quiet=True), [run, untrained], [task_of([run, untrained], tmp_path)], 1, Stop())
     assert notes == ["training", "measuring sin-cos-seed=3", "measuring untrained-seed=3"]
+
+
+@pytest.mark.parametrize(("seconds", "seeds"), [(100.0, [0, 1]), (200.0, [0])])
+def test_there_is_a_second_seed_where_both_end_in_time(
+    seconds: float, seeds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: set[Path] = set()
+    passed = [0.0]
+
+    def carry_out(console: Any, runs: dict[str, list[StudyRun]], out: Path) -> None:
+        passed[0] += seconds
+        done.update(run.folder for own in runs.values() for run in own)
+
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: passed[0]))
+    monkeypatch.setattr(running, "_carry_out", carry_out)
+    monkeypatch.setattr(running, "print_comparison", lambda *_: None)
+    monkeypatch.setattr(running, "Comparison", lambda numbers: SimpleNamespace(describe=dict))
+    monkeypatch.setattr(StudyRun, "done", property(lambda run: run.folder in done))
+    monkeypatch.setattr(StudyRun, "numbers", lambda run: {})
+    for _ in range(2):  # the second time nothing is left to do
+        console = Console(record=True, quiet=False, width=200)
+        saved = running.run_demo(
+            tmp_path / "demo", steps=10, seeds=(0, 1), minutes=6, protocol=PROTOCOL, console=console
+        )
+        assert saved["seeds"] == seeds
+    assert passed[0] == seconds * len(seeds)
+    assert "All was done before" in console.export_text()

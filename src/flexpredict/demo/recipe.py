@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SEEDS = 2  # runs of each arm
+MINUTES = 6.0  # in which that many must be done, or there is one
 STEPS = 900  # of each run: some 58,000 scenes
 
 # A small model, trained for two to four minutes on one core.

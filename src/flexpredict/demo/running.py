@@ -42,6 +42,7 @@ def run_demo(
     *,
     steps: int = STEPS,
     seeds: Sequence[int] = tuple(range(SEEDS)),
+    minutes: float | None = None,
     overwrite: bool = False,
     protocol: Protocol = PROTOCOL,
     console: Console | None = None,
@@ -54,6 +55,7 @@ def run_demo(
         out: folder of the demo. An earlier demo in it goes on, unless its settings or the software were others.
         steps: of each run.
         seeds: each arm is run with each of them.
+        minutes: seeds after the first are left out if all would take longer than this.
         overwrite: start over in any case. The earlier demo is kept beside `out`.
         protocol: scenes and measures.
         console: where to print.
@@ -66,13 +68,27 @@ def run_demo(
     started = time.monotonic()
     settings = demo_settings(steps, protocol)
     open_folder(out, settings, overwrite, console)
-    runs = plan_runs(out, steps, seeds, protocol)
     results = out / "results.json"
+    if minutes is not None and results.is_file():
+        seeds = json.loads(results.read_text(encoding="utf-8"))["seeds"]  # as many as it was found to have time for
+    runs = plan_runs(out, steps, seeds, protocol)
     done_before = all(run.done for own in runs.values() for run in own)
     if not done_before:
         with only_writer(out), interrupt_on_sigterm():
             results.unlink(missing_ok=True)  # of fewer seeds
-            _carry_out(console, runs, out)
+            if minutes is not None and len(seeds) > 1:
+                _carry_out(console, plan_runs(out, steps, seeds[:1], protocol), out)
+                spent = time.monotonic() - started
+                if spent * len(seeds) > 60 * minutes:
+                    console.print(
+                        f"One seed took {duration(spent)}, so there is no second one; "
+                        f"`flexpredict demo --seeds {len(seeds)}` adds it.",
+                        highlight=False,
+                    )
+                    seeds = seeds[:1]
+                    runs = plan_runs(out, steps, seeds, protocol)
+            if not all(run.done for own in runs.values() for run in own):
+                _carry_out(console, runs, out)
     comparison = Comparison({row: [run.numbers() or {} for run in own] for row, own in runs.items()})
     saved = _saved(results, seeds)
     if done_before:
