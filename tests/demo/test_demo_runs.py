@@ -112,3 +112,5 @@ def test_there_is_a_second_seed_where_both_end_in_time(
         assert saved["seeds"] == seeds
     assert passed[0] == seconds * len(seeds)
     assert "All was done before" in console.export_text()
+    other = running.run_demo(tmp_path / "demo", steps=10, seeds=(5, 6), minutes=6, protocol=PROTOCOL, console=console)
+    assert other["seeds"][0] == 5, "not those that are there"

@@ -70,7 +70,9 @@ def run_demo(
     open_folder(out, settings, overwrite, console)
     results = out / "results.json"
     if minutes is not None and results.is_file():
-        seeds = json.loads(results.read_text(encoding="utf-8"))["seeds"]  # as many as it was found to have time for
+        measured = json.loads(results.read_text(encoding="utf-8"))["seeds"]
+        if measured[:1] == list(seeds[:1]):  # as many as it was found to have time for
+            seeds = measured
     runs = plan_runs(out, steps, seeds, protocol)
     done_before = all(run.done for own in runs.values() for run in own)
     if not done_before:
