@@ -68,7 +68,7 @@ def main() -> None:
     for heading in (*headings, "processor, ms", "cores to read", "step, ms", "days", "checkpoints", "limit"):
         table.add_column(heading, justify="right")
     for config in options.configs:
-        whole = estimate(_plan(config, 1))
+        whole = estimate(_plan(config, 1), "cuda")
         masks = _mask_milliseconds(whole.plan)
         operators = _operators(whole.plan)
         console.print(
@@ -77,7 +77,7 @@ def main() -> None:
             highlight=False,
         )
         for count in options.accelerators:
-            here = estimate(_plan(config, count), count)
+            here = estimate(_plan(config, count), "cuda", count)
             table.add_row(config, *_cells(here, accelerator, count, masks, operators, options))
     console.print(table)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from flexpredict import __version__
 from flexpredict.commands.command import Command
+from flexpredict.commands.said_once import is_said_by_first_rank
 from flexpredict.commands.table import COMMANDS
 from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError, did_you_mean, printable
@@ -54,10 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with interrupt_on_sigterm():
             return _run(words)
     except UserError as error:
-        print(f"flexpredict: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        message = printable(" ".join(str(error).split()))
+        if not is_said_by_first_rank(message):
+            print(f"flexpredict: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interruption:
-        print(". ".join(["flexpredict: interrupted", *filter(None, interruption.args)]), file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # torchrun ends the other ranks as soon as one has failed
+            print(". ".join(["flexpredict: interrupted", *filter(None, interruption.args)]), file=sys.stderr)
         return exit_code(interruption)
     finally:
         _leave_process_group()

@@ -24,13 +24,14 @@ from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import FREE_ON_RESUME, Recipe
 from flexpredict.showing import facts_table, say
 from flexpredict.training.engine import holding, launch, on_first_rank
+from flexpredict.training.initial_weights import initial_weights
 from flexpredict.training.loop import Outcome, Training
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.precision import default_precision
 from flexpredict.training.progress import TrainingProgress
 from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.rehearsal import Rehearsal
-from flexpredict.training.starting_weights import adopted, initial_weights, start_from
+from flexpredict.training.starting_weights import adopted, start_from
 from flexpredict.training.time_limit import FittedRun, fit_to_time
 
 T = TypeVar("T")

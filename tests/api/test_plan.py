@@ -41,6 +41,60 @@ def test_devices_share_the_work_and_the_batch() -> None:
     assert eight["bytes"]["gradients"] == 2 * alone["bytes"]["gradients"], "DDP has a copy to add them up in"
 
 
+def test_bf16_is_for_linear_layers_only_on_a_cpu_and_for_attention_too_on_an_accelerator() -> None:
+    how: dict[str, Any] = {**SIZES, "measure": False, "accelerator": "cpu"}
+    known = flexpredict.plan(50_000, **how, precision="bf16-mixed").to_dict()
+    whole = flexpredict.plan(50_000, **how, precision="32-true").to_dict()
+    here, there, most = (one["bytes"]["activations"] for one in (known, known["accelerators"], whole))
+    assert 1.2 * there < here < 0.95 * most
+    assert whole["accelerators"]["bytes"] == whole["bytes"]
+
+
+def test_what_the_recipe_leaves_open_is_not_the_same_precision_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flexpredict.training.precision.bfloat16_is_faster", lambda: False)
+    known = flexpredict.plan(50_000, **SIZES, measure=False, accelerator="cpu").to_dict()
+    assert known["precision"] == "32-true" and known["accelerators"]["precision"] == "bf16-mixed"
+    assert known["hardware"]["h100"]["precision"] == "bf16-mixed"
+
+
+def test_devices_that_share_the_weights_say_what_each_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    how: dict[str, Any] = {**SIZES, "scale": "published", "measure": False, "devices": 8}
+    copies, shares = (flexpredict.plan(50_000, **how, strategy=name).to_dict() for name in ("ddp", "fsdp"))
+    assert shares["shards"] == 8 and copies["shards"] == 1
+    for part in ("weights", "optimizer", "gradients"):
+        assert shares["bytes"][part] < 0.14 * copies["bytes"][part], part
+    assert shares["bytes"]["gathered"] > 0 == copies["bytes"]["gathered"]
+    words = [f"--{name}={str(value).lower()}" for name, value in how.items()]
+    assert main(["plan", "50000", *words, "--strategy=fsdp"]) == 0
+    said = capsys.readouterr().out
+    assert "weights, 1/8 each" in said and "gradients, 1/8 each" in said and "the target" in said
+    assert main(["plan", "50000", *words, "--strategy=fsdp", "--accumulate=2"]) == 0
+    said = capsys.readouterr().out
+    assert "weights, 1/8 each" in said and "gradients, 1/8 each" not in said and "gradients are whole" in said
+    assert main(["plan", "50000", *words]) == 0
+    said = capsys.readouterr().out
+    assert "1/8" not in said and "gathered" not in said
+
+
+def test_all_gpus_of_this_machine_are_meant_by_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert flexpredict.plan(50_000, **SIZES, measure=False).to_dict()["devices"] == 1
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+    assert flexpredict.plan(50_000, **SIZES, measure=False, num_nodes=2).to_dict()["devices"] == 8
+
+
+def test_small_sizes_are_not_zero_in_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "50000", "--config=laptop", "--measure=false", "--memory=8"]) == 0
+    said = capsys.readouterr().out
+    assert "0.00" not in said and "device(s)" not in said and " MB" in said and "images in 8 GB" in said
+
+
+def test_the_help_offers_no_length_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--help"]) == 0
+    assert "--epochs" in (said := capsys.readouterr().out) and "--minutes" not in said
+
+
 def test_a_published_recipe_from_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "1281167", "--config", "vit_b16", "--measure", "false"]) == 0
     said = capsys.readouterr().out

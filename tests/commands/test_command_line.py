@@ -65,6 +65,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--data", "PICTURES", "--batch_size", "7", "--accumulate", "2"], ["shared out evenly", "--batch_size 8"]),
         (["--data", "PICTURES", "--augmentation", "stopp"], ["--augmentation stopp", "Did you mean 'stop'?"]),
         (["--data", "PICTURES", "--augmentation.flip", "x"], ["--augmentation.flip x", "a number"]),
+        (["--augmentation", "stop", "--augmentation.flip", "0"], ["--augmentation stop is all", "one or the other"]),
+        (["--data", "PICTURES", "--keep_best"], ["--keep_best has no effect", "--probe_data"]),
         (["--data", "PICTURES", "--masking.kind", "published", *SMALL], ["published", "multiblock"]),
         (["--config", "missing.yaml"], ["missing.yaml"]),
         (["--config", "TYPO"], ["TYPO: There is no setting 'positions.noise_sdt'", "'positions.noise_std'"]),

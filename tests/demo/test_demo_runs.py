@@ -87,16 +87,31 @@ def test_what_is_measured_is_named_whether_it_was_trained_or_not(
     assert notes == ["training", "measuring sin-cos-seed=3", "measuring untrained-seed=3"]
 
 
-@pytest.mark.parametrize(("seconds", "seeds"), [(100.0, [0, 1]), (200.0, [0])])
-def test_there_is_a_second_seed_where_both_end_in_time(
-    seconds: float, seeds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seconds", "machine", "seeds"),
+    [
+        (70.0, 2, [0, 1, 2, 3, 4]),
+        (100.0, 2, [0, 1, 2]),  # two runs at a time
+        (100.0, 1, [0, 1, 2]),  # one at a time; the first seed already took two of them
+        (100.0, 3, [0, 1, 2, 3]),  # three runs at a time after the two of the first seed
+        (170.0, 8, [0, 1, 2, 3, 4]),
+        (200.0, 2, [0]),
+        (400.0, 8, [0]),
+    ],
+)
+def test_there_are_as_many_seeds_as_end_in_time(
+    seconds: float, machine: int, seeds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: set[Path] = set()
     passed = [0.0]
+    one_round = seconds / (2 if machine == 1 else 1)
 
     def carry_out(console: Any, runs: dict[str, list[StudyRun]], out: Path) -> None:
-        passed[0] += seconds
+        left = [run for arm in ("sin-cos", "StoP") for run in runs[arm] if run.folder not in done]
+        passed[0] += one_round * -(-len(left) // machine)
         done.update(run.folder for own in runs.values() for run in own)
+
+    monkeypatch.setattr(running, "cores", lambda: machine)
 
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: passed[0]))
     monkeypatch.setattr(running, "_carry_out", carry_out)
@@ -107,10 +122,10 @@ def test_there_is_a_second_seed_where_both_end_in_time(
     for _ in range(2):  # the second time nothing is left to do
         console = Console(record=True, quiet=False, width=200)
         saved = running.run_demo(
-            tmp_path / "demo", steps=10, seeds=(0, 1), minutes=6, protocol=PROTOCOL, console=console
+            tmp_path / "demo", steps=10, seeds=range(5), minutes=6, protocol=PROTOCOL, console=console
         )
         assert saved["seeds"] == seeds
-    assert passed[0] == seconds * len(seeds)
+    assert passed[0] <= 360 or seeds == [0]
     assert "All was done before" in console.export_text()
     other = running.run_demo(tmp_path / "demo", steps=10, seeds=(5, 6), minutes=6, protocol=PROTOCOL, console=console)
     assert other["seeds"][0] == 5, "not those that are there"

@@ -20,9 +20,10 @@ from flexpredict.errors import UserError
 from flexpredict.exports import export
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import sample_keys, uniform
+from flexpredict.training.initial_weights import initial_weights
 from flexpredict.training.plan import make_plan
 from flexpredict.training.recipe_parser import make_recipe
-from flexpredict.training.starting_weights import adopted, initial_weights, start_from
+from flexpredict.training.starting_weights import adopted, start_from
 
 _FOUND = [
     folder / "shared" / "weights" / "dinov2_vits14_fp16.safetensors"

@@ -17,8 +17,8 @@ from flexpredict.runs.encoder_file import EncoderSpec, read_encoder
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.studies.ablations.runs import steps_done
 from flexpredict.studies.analyses.opening import open_model
+from flexpredict.training.initial_weights import initial_weights
 from flexpredict.training.recipe_parser import make_recipe
-from flexpredict.training.starting_weights import initial_weights
 
 
 @pytest.fixture(scope="module")

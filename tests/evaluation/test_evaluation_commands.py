@@ -2,12 +2,20 @@
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 from ranks import two_ranks
 
+from flexpredict.api.pretraining import Run
 from flexpredict.cli import main
+from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.evaluation.davis import DavisSettings
+from flexpredict.evaluation.probe import ProbeSettings
+from flexpredict.reports.views.films import small_films
+from flexpredict.runs.run_record import read_run
 
 pytestmark = pytest.mark.usefixtures("few_penalties")
 
@@ -42,6 +50,42 @@ def test_the_context_encoder_does_not_overwrite_the_target_encoder(finished: Pat
         assert main(["probe", str(finished), *data, "--which", which, "--out", str(tmp_path / "results")]) == 0
     written = [json.loads(path.read_text())["encoder"] for path in (tmp_path / "results").iterdir()]
     assert sorted(words.split()[0] for words in written) == ["context", "target"]
+
+
+def test_results_of_a_run_go_where_its_page_finds_them_and_others_here(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished, "mine", symlinks=True)
+    options = ["--train", TRAIN, "--test", TEST, "--labels", "1", "--neighbors", "0", "--accelerator", "cpu"]
+    assert main(["probe", "mine", *options]) == 0
+    (file,) = Path("mine", "results").iterdir()
+    assert capsys.readouterr().out.splitlines()[-1] == f"Written: {file}"
+    assert main(["evaluate", "davis", "mine", "--data", "scenes:1,size=32,frames=4", "--height", "32"]) == 0
+    assert "Written: mine/davis/result.json" in capsys.readouterr().out
+    shown = read_run(Path("mine")).results
+    assert {name.partition(",")[0] for name in shown} == {"probe", "davis"} and len(small_films(Path("mine"))) == 1
+    assert main(["probe", "mine/encoder.safetensors", *options]) == 0
+    (other,) = Path("results").iterdir()
+    assert capsys.readouterr().out.splitlines()[-1] == f"Written: {other}"
+
+
+def test_what_is_no_run_by_its_name_or_may_only_be_read_has_its_results_here(
+    finished: Path, encoder: ViTEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path("results")
+
+    def place(encoder: object, **more: str | None) -> Path | None:
+        return ProbeSettings(encoder, TRAIN, TEST, **more).place  # type: ignore[arg-type]
+
+    assert place(str(finished)) == place(finished) == place(Run(finished, 18, True)) == finished / "results"
+    assert place(encoder) == place("timm:vit_tiny_patch16_224") == place("mine") == here
+    assert place(finished, out="there") == Path("there") and place(finished, out=None) is None
+    assert DavisSettings(str(finished), data="d").place == finished / "davis"
+    assert DavisSettings(encoder, data="d").place == here / "davis"
+    assert DavisSettings(str(finished), data="d", score_only="masks").place == here / "davis"
+    monkeypatch.setattr(os, "access", lambda path, mode: path != finished)
+    assert place(finished) == here
 
 
 @pytest.mark.parametrize(

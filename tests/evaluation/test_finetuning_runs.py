@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from flexpredict.data.augmentation import draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.opening import ImageSource
+from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning import finetune
 from flexpredict.evaluation.finetuning import loop as loop_module
 from flexpredict.evaluation.finetuning.classifier import Classifier, load_classifier
@@ -140,6 +142,45 @@ def test_a_run_is_not_resumed_with_other_settings_nor_overwritten_by_accident(fi
     assert "lr=3.125e-05 (now 0.5)" in message and "mixup=0.8 (now 0.2)" in message
     assert "test_images=60 (now 50)" in refused(finished, test=scenes("test", 50), resume=True)
     assert "resume=True" in refused(finished)
+
+
+def test_a_run_that_was_begun_by_names_is_resumed_from_its_folder_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("timm:vit_tiny_patch16_224,pretrained=no", "scenes:40,size=32", "scenes:20,size=32,split=test")
+    monkeypatch.chdir(tmp_path)
+    own = {"image_size": 32, "epochs": 1, "augmentation": {"flip": 0.1}, "fraction": 1.0}
+    begun = finetune(*names, out="run", **SETTINGS | own)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    resumed = finetune(out=tmp_path / "run", resume=True)
+    assert begun is not None and resumed is not None and resumed.numbers == begun.numbers
+    assert resumed.protocol["augmentation"] == begun.protocol["augmentation"]
+    assert begun.protocol["augmentation"]["crop_scale"] == [0.08, 1.0], "finetune's own, as is all but flip"
+    with pytest.raises(UserError, match=r"epochs=1.0 \(now 2.0\)"):
+        finetune(out=tmp_path / "run", resume=True, epochs=2)
+
+
+def test_what_a_run_does_not_know_of_itself_is_asked_for(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"whole does not say what it was begun with.*`encoder`, `train`, `test`"):
+        finetune(out=finished, resume=True)
+    with pytest.raises(UserError, match="There is no run to resume"):
+        finetune(out=tmp_path / "none", resume=True)
+    with pytest.raises(UserError, match="`train` is missing: labeled images to train on"):
+        finetune("encoder", out=tmp_path / "none")
+
+
+def test_other_test_images_are_refused_and_runs_of_before_knew_their_name_only(
+    finished: Path, tmp_path: Path
+) -> None:
+    other = SubsetSource(scenes("test", 200), torch.arange(100, 160))
+    assert "list_of_test_images=" in refused(finished, test=other, resume=True)
+    shutil.copytree(finished, tmp_path / "run", symlinks=True)
+    config = yaml.safe_load((finished / "config.yaml").read_text())
+    del config["names"], config["list_of_test_images"]
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    assert "test=" in refused(tmp_path / "run", test=other, resume=True)
+    assert run(tmp_path / "run", resume=True) is not None
 
 
 def test_bf16_trains_nearly_the_same(finished: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +22,13 @@ from flexpredict.encoders.vit_encoder import ViTEncoder
 from flexpredict.evaluation import labeled_images as overlap_module
 from flexpredict.evaluation.labeled_images import overlap
 from flexpredict.evaluation.probe import probe
+from flexpredict.runs.run_record import read_run
 
 pytestmark = pytest.mark.usefixtures("few_penalties")
 QUIET = Console(quiet=True)
 TRAIN, TEST = "scenes:60,size=32", "scenes:30,size=32,split=test"
-QUICK = ["--accelerator", "cpu", "--l2", "0.1", "--labels", "1", "--neighbors", "3"]
+OUT = ["--out", "results"]  # not into a run that other tests use, too
+QUICK = ["--accelerator", "cpu", "--l2", "0.1", "--labels", "1", "--neighbors", "3", *OUT]
 
 
 @pytest.fixture
@@ -131,6 +134,17 @@ def test_an_unfinished_encoder_is_called_so_in_every_output(
     assert what in (here / "all.csv").read_text()
 
 
+def test_the_page_keeps_results_of_an_unfinished_encoder_apart(unfinished: Path, pictures: str, here: Path) -> None:
+    shutil.copytree(unfinished, "mine", symlinks=True)
+    words = ["probe", "mine", "--train", TRAIN, "--test", TEST, *QUICK[: -len(OUT)]]
+    assert main(words) == 0
+    assert pretrain(out="mine", resume=True).finished, "results in its folder are in nobody's way"
+    assert main(words) == 0
+    title = f"probe, {TEST}, l2 0.1, trained on {TRAIN}"
+    titles = [name.rpartition(": ")[0] for name in read_run(Path("mine")).results]
+    assert list(dict.fromkeys(titles)) == [title, f"{title}, unfinished encoder"]
+
+
 def test_an_encoder_file_knows_by_itself_whether_it_is_finished(unfinished: Path, finished: Path) -> None:
     half, whole = (open_encoder(run / "encoder.safetensors") for run in (unfinished, finished))
     assert half.unfinished and not whole.unfinished
@@ -139,15 +153,15 @@ def test_an_encoder_file_knows_by_itself_whether_it_is_finished(unfinished: Path
 
 # Signals
 
-DEPTH = ["--image_size", "32", "--batch_size", "8"]
+DEPTH = ["--image_size", "32", "--batch_size", "8", *OUT]
 COMMANDS: dict[str, list[str]] = {
     "probe": ["probe", "--train", TRAIN, "--test", TEST, *QUICK],
     "transfer": ["transfer", "--datasets", "a=scenes:60,size=32", *QUICK],
-    "evaluate clevr": ["evaluate", "clevr", "scenes:60,size=32", "--accelerator", "cpu"],
-    "evaluate location": ["evaluate", "location", TRAIN, "--accelerator", "cpu"],
+    "evaluate clevr": ["evaluate", "clevr", "scenes:60,size=32", "--accelerator", "cpu", *OUT],
+    "evaluate location": ["evaluate", "location", TRAIN, "--accelerator", "cpu", *OUT],
     "evaluate segmentation": ["evaluate", "segmentation", "scenes:40,size=32", "scenes:8,size=32", *DEPTH],
     "evaluate depth": ["evaluate", "depth", "scenes:40,size=32", "scenes:8,size=32", *DEPTH],
-    "evaluate davis": ["evaluate", "davis", "--data", "scenes:2,size=32,frames=4", "--height", "32"],
+    "evaluate davis": ["evaluate", "davis", "--data", "scenes:2,size=32,frames=4", "--height", "32", "--out", "d"],
     "embed": ["embed", TRAIN, "all.npy", "--accelerator", "cpu"],
     "similar": ["similar", TRAIN, "3", "--accelerator", "cpu"],
     "finetune": ["finetune", "--train", TRAIN, "--test", TEST, "--epochs", "3", "--accelerator", "cpu"],

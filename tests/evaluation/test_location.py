@@ -264,7 +264,7 @@ def test_the_command_prints_tables_and_writes_the_whole_protocol(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     words = ["evaluate", "location", str(finished), "--data", "scenes:60,size=32"]
-    words += ["--accelerator", "cpu", "--table", "all.csv"]
+    words += ["--accelerator", "cpu", "--table", "all.csv", "--out", "results"]
     assert main(words) == 0
     printed = capsys.readouterr().out
     for text in ("location share", "R²", "mean error in patches", "1 - cosine", "1/4 patch", "3 patches", "lost"):

@@ -221,7 +221,7 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     data = ["--train", "scenes:300,size=32", "--test", "scenes:100,size=32,split=test", "--accelerator", "cpu"]
-    words = ["probe", str(finished), *data, "--subsets", "2", "--table", "all.csv"]
+    words = ["probe", str(finished), *data, "--subsets", "2", "--table", "all.csv", "--out", "results"]
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert f"Accuracy on the test images, frozen encoder (%): target encoder of {finished} after step 18" in printed

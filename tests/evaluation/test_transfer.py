@@ -133,7 +133,7 @@ def test_the_command_prints_one_table_with_a_line_for_each_data_set(
     assert "target encoder of run after step 1, l2 0.1" in printed
     lines = [line for line in printed.splitlines() if line.startswith("│")]
     assert [line.split("│")[1].strip() for line in lines] == ["birds", "worlds"]
-    names = sorted(path.name for path in (tmp_path / "results").iterdir())
+    names = sorted(path.name for path in (tmp_path / "run" / "results").iterdir())
     assert [name.rpartition("-")[0] for name in names] == ["transfer-birds-run-l2-0.1", "transfer-worlds-run-l2-0.1"]
     header, row = (tmp_path / "all.csv").read_text().splitlines()
     assert f"transfer, birds, l2 0.1, trained on {stored / 'birds' / 'train'}: 3-NN" in header

@@ -205,6 +205,25 @@ def test_what_evaluations_wrote_into_run_folders_stands_side_by_side(tmp_path: P
     assert "<td>15.31</td><td>14.50</td>" in text, "the best is not the one that lost most"
 
 
+def test_of_results_of_the_same_the_newest_counts_and_others_stand_apart(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+
+    def write(name: str, value: float, day: int, encoder: str = "target encoder of a", train: str = "birds") -> None:
+        protocol = {"fingerprint": name, "train": {"data": train}}
+        result = {"task": "probe", "encoder": encoder, "data": "birds", "numbers": {"20-NN": value}}
+        (run / f"{name}.json").write_text(json.dumps({**result, "protocol": protocol, "date": f"2026-01-0{day}"}))
+
+    write("a", 50.0, day=2)
+    write("b", 40.0, day=1)
+    write("c", 30.0, day=3, encoder="context encoder of a")
+    write("d", 20.0, day=3, train="cats")
+    assert read_run(run).results == {
+        "probe, birds: 20-NN": 50.0,
+        "probe, birds, context encoder: 20-NN": 30.0,
+        "probe, birds, trained on cats: 20-NN": 20.0,
+    }
+
+
 def test_a_broken_optional_file_is_told_on_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run / "environment.json").write_text("{")

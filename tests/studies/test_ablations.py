@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
@@ -127,10 +128,25 @@ def test_parts_of_scenes_have_the_answers_of_their_own_scenes() -> None:
     part = open_source("scenes:60,size=32,seed=3,part=0.5-1")
     assert isinstance(part, SubsetSource)
     answers = scene_answers(part.indices.numpy(), size=32, seed=3)
-    for task in measuring.TASKS:
-        labeled = measuring._labeled(part, task)
+    for task, labeled in zip(measuring.TASKS, measuring._labeled(part), strict=True):
         assert labeled.labels is not None and labeled.labels.tolist() == answers[task].tolist()
         assert labeled.fingerprint() == part.fingerprint(), "so that its features are there already"
+
+
+@pytest.mark.usefixtures("quick_measures", "no_figures")
+def test_the_answers_of_scenes_are_found_once_for_all_tasks(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_of: list[str] = []
+
+    def answers(indices: NDArray[np.int64], **how: Any) -> dict[str, NDArray[np.int64]]:
+        asked_of.append(how["split"])
+        return scene_answers(indices, **how)
+
+    monkeypatch.setattr(measuring, "scene_answers", answers)
+    ablate(asked(tmp_path, "table6", seeds=1, arms=["StoP"]), console=recording())
+    runs = len(list((tmp_path / "runs").glob("*/measured.json")))
+    assert runs and asked_of == ["train", "test"] * runs
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -64,12 +64,21 @@ def test_the_mean_over_draws_converges_to_its_expectation() -> None:
 
 @pytest.mark.parametrize("kind", ["stop", "mae", "data2vec", "learned"])
 def test_the_positions_figure_is_drawn_for_every_method(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
-    made = draw_positions(open_model(runs[kind]), tmp_path, queries=["1,2"], draws=8, noise_std=0.5)
+    made = draw_positions(open_model(runs[kind]), tmp_path, queries=["2,3"], draws=8, noise_std=0.5)
     saved = np.load(made.data)
     assert saved["mean"].shape == (1, 64) and saved["queries"].tolist() == [10]
     assert saved["deterministic"][0, 10] == pytest.approx(1.0, abs=1e-5)
     assert saved["noise_std"] == 0.5
     assert Image.open(made.picture).size[0] > 400
+
+
+def test_rows_and_columns_are_counted_from_one(stop: OpenedModel, tmp_path: Path) -> None:
+    corners = draw_positions(stop, tmp_path, queries=["1,1", "8,8"], draws=1)
+    assert np.load(corners.data)["queries"].tolist() == [0, 63]
+    assert [row["query"] for row in corners.rows] == ["row 1, column 1", "row 8, column 8"]
+    for outside in ("0,1", "1,0", "9,1", "1,9"):
+        with pytest.raises(UserError, match="rows are 1 to 8, columns 1 to 8"):
+            draw_positions(stop, tmp_path, queries=[outside])
 
 
 @pytest.mark.parametrize("level", [-0.1, math.inf, math.nan])

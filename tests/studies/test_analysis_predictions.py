@@ -63,7 +63,7 @@ def test_the_patch_is_hidden_from_the_context_and_by_default_inside_a_block(stop
 
 def test_a_patch_that_is_not_predicted_is_refused_with_a_mask_that_does(stop: OpenedModel) -> None:
     shown = int(draw_mask(stop).context[0])
-    place = f"{shown // 8},{shown % 8}"
+    place = f"{shown // 8 + 1},{shown % 8 + 1}"
     with pytest.raises(UserError, match="is not predicted under the mask") as refused:
         draw_mask(stop, place)
     seed = int(str(refused.value).split("mask_seed=")[-1].split()[0].rstrip(".,"))
@@ -96,6 +96,6 @@ def test_predictions_of_other_methods_and_bad_requests_are_refused(
     with pytest.raises(UserError, match="no image file"):
         draw_predictions([stop], tmp_path, image=tmp_path / "none.png")
     with pytest.raises(UserError, match=r"outside the grid of 8x8"):
-        draw_predictions([stop], tmp_path, patch="8,0")
+        draw_predictions([stop], tmp_path, patch="9,1")
     with pytest.raises(UserError, match="is no place"):
         draw_predictions([stop], tmp_path, patch="middle")

@@ -20,7 +20,7 @@ def test_the_figures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("figure", "options", "data"),
     [
-        ("positions", ["--draws", "5", "--queries", "0,0", "3,4"], "positions.npz"),
+        ("positions", ["--draws", "5", "--queries", "1,1", "4,5"], "positions.npz"),
         ("predictions", ["--index", "3", "--temperature", "0.1"], "predictions.npz"),
         ("norms", [], "norms.csv"),
         ("blur", [], "blur.json"),
@@ -39,7 +39,7 @@ def test_a_picture_and_its_data_are_written_and_named(
 
 def test_the_same_call_writes_the_same_files(finished: Path, tmp_path: Path) -> None:
     for out in ("first", "second"):
-        result = analyze("positions", finished, queries=["0,0"], draws=9, out=tmp_path / out)
+        result = analyze("positions", finished, queries=["1,1"], draws=9, out=tmp_path / out)
         assert result.to_dict()["table"] and result.table().row_count == len(result.to_dict()["table"])
     for name in ("positions.png", "positions.npz"):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()

@@ -129,5 +129,17 @@ def test_optional_loggers_are_fed_or_their_absence_is_explained(
     assert seen == [{"seed": "1"}, (4, {"loss": 0.25}), "finished", (4, {"loss": 0.25}), "ended"]
 
 
+def test_runs_share_a_name_but_no_id_in_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **options: begun.append(options)))
+    for place, step in (("first", 0), ("second", 0), ("first", 8)):
+        folder = tmp_path / place / "mine"
+        folder.mkdir(parents=True, exist_ok=True)
+        open_loggers(["wandb"], folder, folder / "metrics.jsonl", {}, step)
+    first, second, resumed = (options["id"] for options in begun)
+    assert first == resumed != second
+    assert [(options["name"], options["resume"]) for options in begun] == 3 * [("mine", "allow")]
+
+
 def test_durations_are_said_as_people_say_them() -> None:
     assert [duration(seconds) for seconds in (4.4, 75, 3725)] == ["4 s", "1 min 15 s", "1 h 2 min"]

@@ -22,9 +22,10 @@ from flexpredict.model.positions import sincos_positions
 from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import normal, sample_keys
 from flexpredict.runs.encoder_file import read_encoder
+from flexpredict.training.initial_weights import initial_weights
 from flexpredict.training.plan import Plan, make_plan
 from flexpredict.training.recipe_parser import make_recipe
-from flexpredict.training.starting_weights import adopted, initial_weights, start_from
+from flexpredict.training.starting_weights import adopted, start_from
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 

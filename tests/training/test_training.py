@@ -276,8 +276,16 @@ def test_an_unreadable_picture_is_skipped_counted_and_listed_once(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of itself
-def test_a_compiled_run_is_the_same_run(pictures: str, tmp_path: Path) -> None:
-    short = {**RECIPE, "epochs": 1 / 2, "positions": {"noise_to_signal": 1.0}}
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"positions": {"noise_to_signal": 1.0}},
+        {"positions": {"kind": "learned"}, "encoder_positions": "learned", "image_size": "32,40"},
+    ],
+    ids=["noise", "learned positions at several sizes"],
+)
+def test_a_compiled_run_is_the_same_run(fields: dict[str, Any], pictures: str, tmp_path: Path) -> None:
+    short = {**RECIPE, "epochs": 1 / 2, **fields}
     pretrain(pictures, tmp_path / "plain", **short)
     pretrain(pictures, tmp_path / "compiled", **short, compile=True)
     plain, compiled = weights(tmp_path / "plain"), weights(tmp_path / "compiled")

@@ -38,12 +38,12 @@ class AnalysisSettings(Checked):
         heads: attention heads of a published checkpoint that does not tell.
         noise_std: noise level (default: that of each run).
         seed: seed of the noise or samples that are drawn (default: 0).
-        queries: patches to look at, each ROW,COLUMN (default: four).
+        queries: patches to look at, each ROW,COLUMN, counted from 1 (default: four).
         draws: draws of the noise for the mean (default: 1000).
         image: an image file to predict in.
         data: images that `index` counts in (default: the run's own data).
         index: number of the image, counted from 0 (default: 0).
-        patch: the masked patch, ROW,COLUMN (default: the middle of a target block).
+        patch: the masked patch, ROW,COLUMN, counted from 1 (default: the middle of a target block).
         mask_seed: seed of the mask (default: 0).
         temperature: temperature of the softmax (default: 1, as the paper names none).
     """

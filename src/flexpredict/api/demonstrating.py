@@ -20,7 +20,7 @@ class DemoSettings(Checked):
     Args:
         out: folder for the runs, results.json and report.html.
         steps: steps of each run; fewer give a quick look.
-        seeds: runs of each arm (by default 2, or 1 where 2 would take more than six minutes).
+        seeds: runs of each arm (by default as many as six minutes have time for, at most 5).
         seed: the first seed; weights, order of data and masks follow from it.
         overwrite: start over; the earlier demo is moved to OUT.1.
     """

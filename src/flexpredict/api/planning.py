@@ -9,6 +9,7 @@ from rich.table import Table
 
 from flexpredict.errors import UserError
 from flexpredict.progress import duration
+from flexpredict.settings.effects import refuse_without_effect
 from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from flexpredict.costs.estimate import Estimate
     from flexpredict.data.sources.opening import ImageSource, ImageStream
 
-_GIGABYTE = 1e9
+_GIGABYTE, _MEGABYTE = 1e9, 1e6
+_HERE = "this machine"
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the run costs on some hardware."""
+    """What the run takes on some hardware."""
 
     devices: int  # how many work together
     precision: Precision  # the recipe's, or what pretrain chooses there
@@ -39,13 +41,15 @@ class PlanResult(SimpleResult):
     """What a run costs.
 
     Args:
-        estimate: parameters, operations and memory.
+        estimate: parameters, operations and memory, on devices of this machine's kind.
+        accelerated: the same on accelerators, in the precision that they would use; None if none were named.
         hardware: time and largest batch, by the name of the hardware.
         utilization: assumed share of the peak speed of accelerators.
         memory: gigabytes that the largest batch was to fit into, if given.
     """
 
     estimate: "Estimate"
+    accelerated: "Estimate | None"
     hardware: dict[str, Hardware]
     utilization: float
     memory: float | None = None
@@ -58,71 +62,131 @@ class PlanResult(SimpleResult):
         parts = {
             name: {
                 "parameters, M": f"{part.parameters / 1e6:,.2f}",
-                "forward, GFLOP": f"{part.forward / 1e9:,.2f}",
-                "with backward, GFLOP": f"{part.operations / 1e9:,.2f}",
+                "forward, GFLOP": _digits(part.forward / 1e9),
+                "with backward, GFLOP": _digits(part.operations / 1e9),
             }
             for name, part in self.estimate.parts.items()
         }
-        memory = dataclasses.asdict(self.estimate.memory())
-        sizes = {"GB": {name: f"{size / _GIGABYTE:,.2f}" for name, size in memory.items()}}
         tables: list[tuple[str, Table | None]] = [("", self.table()), ("For each image:", numbers_table(parts))]
-        tables.append((f"Memory of a device with {self.estimate.images_at_a_time} images:", numbers_table(sizes)))
+        images = _count(self.estimate.images_at_a_time, "image")
+        title = f"Memory of a device with {images} at a time, without libraries (on a GPU about 1 GB):"
+        tables.append((title, self._memory_table()))
         if self.hardware:
             rows = {name: self._cells(one) for name, one in self.hardware.items()}
-            title = f"Time, with accelerators at {self.utilization:.0%} of their peak, without reading images:"
-            tables.append((title, numbers_table(rows)))
+            title = "Time, without reading images"
+            if self.accelerated is not None:
+                title += f"; accelerators at {self.utilization:.0%} of their peak, which small models do not reach"
+            tables.append((f"{title}:", numbers_table(rows)))
         return tables
 
     def to_dict(self) -> dict[str, Any]:
+        """What a device holds: `bytes` here, `accelerators` on those."""
         estimate, recipe = self.estimate, self.estimate.plan.recipe
-        fits = None if self.memory is None else estimate.largest_batch(self.memory)
         return {
             "model": recipe.model,
             "method": recipe.method,
             "image_size": recipe.image_size,
             "patch_size": recipe.patch_size,
-            "precision": recipe.precision,
             "images": estimate.plan.samples,
             "epochs": recipe.epochs,
             "steps": estimate.plan.steps,
             "batch_size": recipe.batch_size,
             "devices": estimate.ranks,
+            "shards": estimate.shards,
             "context_patches": estimate.context,
             "predictions": estimate.predicted,
             "operations_per_image": estimate.operations,
             "parts": {name: dataclasses.asdict(part) for name, part in estimate.parts.items()},
             "images_at_a_time": estimate.images_at_a_time,
-            "bytes": dataclasses.asdict(estimate.memory()),
             "memory": self.memory,
-            "largest_batch": fits,
+            **self._on_device(estimate),
+            "accelerators": None if self.accelerated is None else self._on_device(self.accelerated),
             "utilization": self.utilization,
             "hardware": {name: dataclasses.asdict(one) for name, one in self.hardware.items()},
         }
 
+    def _on_device(self, estimate: "Estimate") -> dict[str, Any]:
+        return {
+            "precision": estimate.plan.recipe.precision,
+            "bytes": dataclasses.asdict(estimate.memory()),
+            "largest_batch": None if self.memory is None else estimate.largest_batch(self.memory),
+        }
+
     def _facts(self) -> dict[str, str]:
-        known = self.to_dict()
-        total = known["images"] * known["epochs"] * known["operations_per_image"]
+        known, estimate = self.to_dict(), self.estimate
+        total, again = known["images"] * known["epochs"] * known["operations_per_image"], estimate.recomputed
         facts = {
             "encoder": f"{known['model']}, {known['image_size']}, patches of {known['patch_size']}",
             "length": f"{known['epochs']:g} epochs of {known['images']:,} images: {known['steps']:,} steps",
-            "batch": f"{known['batch_size']} on {known['devices']} device(s), {known['precision']}",
+            "batch": f"{known['batch_size']:,} images on {_count(estimate.ranks, 'device')}",
             "masks": f"{known['context_patches']:.1f} patches of context, {known['predictions']:.1f} predictions",
             "operations": f"{known['operations_per_image'] / 1e9:,.1f} GFLOP an image, {total:.2g} FLOP in all",
-            "memory": f"{known['bytes']['peak'] / _GIGABYTE:,.1f} GB a device",
+        }
+        if again:
+            facts["operations"] += f"; {again / 1e9:,.1f} GFLOP an image done again to save memory"
+        peaks = (f"{_size(one.memory().peak)} a device ({name})" for name, one in self._devices().items())
+        facts["memory"] = "; ".join(peaks)
+        if estimate.shards > 1:
+            facts["fsdp"] = (
+                f"each of the {estimate.shards} devices of a machine holds its share of weights (also the target "
+                "encoder's), gradients and the optimizer's state, and gathers those of the others block by block"
+            )
+            if estimate.plan.recipe.accumulate > 1:
+                facts["fsdp"] += "; gradients are whole until the last part of a batch is done"
+        return facts
+
+    def _devices(self) -> dict[str, "Estimate"]:
+        """By kind and precision: this machine's, if it was measured or nothing else is wanted, and accelerators."""
+        here = [self.estimate] if _HERE in self.hardware or self.accelerated is None else []
+        there = [] if self.accelerated is None else [self.accelerated]
+        return {_device_name(one): one for one in (*here, *there)}
+
+    def _memory_table(self) -> Table:
+        sizes = {name: dataclasses.asdict(one.memory()) for name, one in self._devices().items()}
+        shards, in_parts = self.estimate.shards, self.estimate.plan.recipe.accumulate > 1
+        shared = {"weights", "optimizer", *(() if in_parts else ("gradients",))} if shards > 1 else set()
+        rows = {
+            f"{part}, 1/{shards} each" if part in shared else part: {
+                name: _size(size[part]) for name, size in sizes.items()
+            }
+            for part in next(iter(sizes.values()))
+            if shards > 1 or part != "gathered"
         }
         if self.memory is not None:
-            facts[f"fits {self.memory:g} GB"] = f"{known['largest_batch']:,} images at a time"
-        return facts
+            rows[f"images in {self.memory:g} GB"] = {
+                name: f"{one.largest_batch(self.memory):,}" for name, one in self._devices().items()
+            }
+        return numbers_table(rows)
 
     def _cells(self, one: Hardware) -> dict[str, str]:
         return {
             "devices": str(one.devices),
+            "precision": one.precision,
             "images/s": f"{one.images_per_second:,.0f}"
             if one.images_per_second >= 10
             else f"{one.images_per_second:.2g}",
             "time": duration(one.seconds),
-            "largest batch a device": "" if one.largest_batch is None else f"{one.largest_batch:,}",
+            "images that fit a device": "" if one.largest_batch is None else f"{one.largest_batch:,}",
         }
+
+
+def _device_name(estimate: "Estimate") -> str:
+    precision = estimate.plan.recipe.precision
+    if estimate.step_memory.device != "cpu":
+        return f"GPU, {precision}"
+    return "CPU, bf16 in linear layers" if precision == "bf16-mixed" else f"CPU, {precision}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number > 1)}"
+
+
+def _digits(number: float) -> str:
+    return f"{number:,.2f}" if number >= 1 else f"{number:.2g}"
+
+
+def _size(size: float) -> str:
+    return f"{size / _GIGABYTE:,.2f} GB" if size >= _GIGABYTE else f"{size / _MEGABYTE:,.1f} MB"
 
 
 @takes_some_fields_of(PlanSettings)
@@ -130,7 +194,9 @@ def plan(given: dict[str, Any]) -> PlanResult:
     """Estimate what a run costs before it starts: parameters, operations, memory and time.
 
     Operations and memory follow from the sizes of the networks and from the recipe's own masks. The time on this
-    machine follows from a few measured steps, that on accelerators from their peak speed.
+    machine follows from a few measured steps, that on accelerators from their peak speed; what devices tell each
+    other takes none. What the recipe leaves open is what pretrain would choose on this machine, except for the
+    precision, which is that of each device.
     """
     if isinstance(given.get("data"), int):
         given["data"] = str(given["data"])
@@ -139,8 +205,14 @@ def plan(given: dict[str, Any]) -> PlanResult:
     recipe = make_recipe(values, asked.config)
     check_ranges(recipe)
     check_ranges(asked)
+    refuse_without_effect(recipe, values)
     if recipe.minutes is not None:
         raise UserError(f"minutes={recipe.minutes:g} is for pretrain, which measures the run itself. Give epochs=….")
+    return plan_of(recipe, asked)
+
+
+def plan_of(recipe: Recipe, asked: PlanSettings) -> PlanResult:
+    """What this recipe costs, without its `minutes`."""
     from flexpredict.costs.accelerators import accelerator_named
 
     accelerators = {name: accelerator_named(name) for name in asked.on}
@@ -148,26 +220,29 @@ def plan(given: dict[str, Any]) -> PlanResult:
 
     from flexpredict.costs.estimate import estimate
     from flexpredict.costs.speed import measure_speed
+    from flexpredict.training.initial_weights import initial_weights
     from flexpredict.training.plan import make_plan
     from flexpredict.training.precision import is_cuda
-    from flexpredict.training.starting_weights import adopted, initial_weights
+    from flexpredict.training.starting_weights import adopted
 
-    ranks, images = _ranks(recipe), _images(recipe)
     device = torch.device("cuda" if is_cuda(recipe.accelerator) else "cpu")
+    ranks, images = _ranks(recipe, device.type), _images(recipe)
     if recipe.init_from is not None:
         recipe = adopted(recipe, initial_weights(recipe), images)
-    estimated = estimate(make_plan(recipe, images, device, ranks), ranks)
+    estimated = estimate(make_plan(recipe, images, device, ranks), device.type, ranks)
     settled = estimated.plan.recipe
     hardware = {}
     if asked.measure:
         seconds = estimated.seconds_here(measure_speed(settled, device))
-        hardware["this machine"] = Hardware(1, settled.precision, estimated.images / seconds, seconds)
-    precision = recipe.precision or "bf16-mixed"
+        hardware[_HERE] = Hardware(1, settled.precision, estimated.images / seconds, seconds)
+    accelerated = estimated.on("cuda", recipe.precision or "bf16-mixed") if accelerators else None
     for name, accelerator in accelerators.items():
-        seconds = estimated.seconds_on(accelerator, asked.utilization, precision)
-        fits = estimated.largest_batch(accelerator.memory, precision)
+        assert accelerated is not None
+        seconds = accelerated.seconds_on(accelerator, asked.utilization)
+        fits = accelerated.largest_batch(accelerator.memory)
+        precision = accelerated.plan.recipe.precision
         hardware[name] = Hardware(ranks, precision, estimated.images / seconds, seconds, fits)
-    return PlanResult(estimated, hardware, asked.utilization, asked.memory)
+    return PlanResult(estimated, accelerated, hardware, asked.utilization, asked.memory)
 
 
 def _images(recipe: Recipe) -> "ImageSource | ImageStream":
@@ -187,8 +262,12 @@ def _images(recipe: Recipe) -> "ImageSource | ImageStream":
     return open_images(data)
 
 
-def _ranks(recipe: Recipe) -> int:
+def _ranks(recipe: Recipe, device: str) -> int:
     devices = str(recipe.devices)
-    if devices != "auto" and not (devices.isdecimal() and int(devices)):
+    if devices == "auto":
+        import torch
+
+        return recipe.num_nodes * (torch.cuda.device_count() if device == "cuda" else 1)
+    if not (devices.isdecimal() and int(devices)):
         raise UserError(f"devices={devices} does not work: give a number, or auto.")
-    return recipe.num_nodes * (1 if devices == "auto" else int(devices))
+    return recipe.num_nodes * int(devices)

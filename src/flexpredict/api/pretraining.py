@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from flexpredict.api.planning import plan
+from flexpredict.api.planning import plan_of
 from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError
 from flexpredict.interruption import PREEMPTED
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder, current_job, is_restarted_job
+from flexpredict.settings.effects import refuse_without_effect
 from flexpredict.settings.parameters import takes_some_fields_of
 from flexpredict.settings.ranges import check_ranges
-from flexpredict.settings.run import RunSettings, split_values
+from flexpredict.settings.recipe import Recipe
+from flexpredict.settings.run import PlanSettings, RunSettings, split_values
 from flexpredict.showing import SimpleResult, say, show
 from flexpredict.training.recipe_parser import checked_values, choose_length, make_recipe, merge
 
@@ -117,11 +119,12 @@ def pretrain(given: dict[str, Any]) -> Run:
     recipe = choose_length(make_recipe(merge(saved, values), asked.config), given=values)
     # What can be refused without torch and the images is refused before they are loaded.
     check_ranges(recipe)
+    refuse_without_effect(recipe, values)
     if not asked.resume:
         folder.refuse_used(asked.overwrite)
     if asked.dry_run:
-        started = {"init_from": None} if asked.resume else {}  # a continued run has its own weights
-        _show_plan({**merge(saved, values), **started}, asked.config, recipe.minutes)
+        # A continued run has its own weights.
+        _show_plan(replace(recipe, init_from=None) if asked.resume else recipe)
         return Run(folder.path, 0, finished=False, dry_run=True)
 
     prepare_threads()  # before torch is imported, if it is not yet
@@ -140,21 +143,22 @@ def _is_restarted() -> bool:
     return was_started_before() if agents_keep_a_store() else is_restarted_job()
 
 
-def _show_plan(values: dict[str, Any], config: str | Path | None, minutes: float | None) -> None:
+def _show_plan(asked: Recipe) -> None:
     """Show what `plan` says about the run, and some of its masks."""
     from flexpredict.costs.passes import mask_grid
     from flexpredict.masking import sample_masks
     from flexpredict.masking.drawing import draw_masks
     from flexpredict.randomness import stream_key
 
-    planned = plan(**{**values, "minutes": None}, config=config, on=[])
+    planned = plan_of(replace(asked, minutes=None), PlanSettings(on=[]))
     show(planned)
     estimate, console = planned.estimate, Console(soft_wrap=True)
     recipe, here = estimate.plan.recipe, planned.hardware["this machine"]
-    if minutes is not None:
-        steps = int(60 * minutes * here.images_per_second / recipe.batch_size)
+    if asked.minutes is not None:
+        steps = int(60 * asked.minutes * here.images_per_second / recipe.batch_size)
         epochs = steps * recipe.batch_size / estimate.plan.samples
-        say(console, f"Of these, {minutes:g} minutes allow about {steps:,} steps, which are {epochs:.3g} epochs.")
+        length = f"about {steps:,} steps, which are {epochs:.3g} epochs"
+        say(console, f"Of these, {asked.minutes:g} minutes allow {length}.")
     grid = mask_grid(estimate.step_memory.model, estimate.plan.encoder.grid)
     masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", 0), recipe.batch_size)
     say(console, "\nMasks of the first images: context █, targets by their numbers, neither ·\n")

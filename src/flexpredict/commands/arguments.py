@@ -95,6 +95,10 @@ def _put(values: dict[str, Any], name: str, value: Any) -> None:
     for group in groups:
         whole = values.get(group)
         whole = _loaded(whole) if isinstance(whole, str) else whole
+        if isinstance(whole, str):
+            raise UserError(
+                f"--{group} {whole} is all of the {group}, and --{name} a part of it. Give the one or the other."
+            )
         values[group] = whole if isinstance(whole, dict) else {}
         values = values[group]
     values[last] = value

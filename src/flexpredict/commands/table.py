@@ -19,6 +19,7 @@ _DETAILS = {
     "hardware": "accelerator devices num_nodes strategy precision checkpoint_activations compile workers",
     "records": "log_every checkpoint_every keep_last keep_every keep_best probe_every probe_data loggers",
 }
+_NOT_PLANNED = {"only for pretrain": "minutes"}
 
 # What is kept, and how to go on.
 _FEATURES_KEPT = "Features that were extracted are kept: run the same command again to go on."
@@ -59,8 +60,12 @@ _ALL = (
             "FOLDER --on a100-80gb h100 --memory 24",
         ),
         unnamed="data",
-        groups={"what it runs on": "on utilization memory measure config"} | _RECIPE | _DETAILS,
-        folded=tuple(_DETAILS),
+        groups={"what it runs on": "on utilization memory measure config"}
+        | _RECIPE
+        | {"length": "epochs batch_size"}
+        | _DETAILS
+        | _NOT_PLANNED,
+        folded=(*_DETAILS, *_NOT_PLANNED),
     ),
     Command(
         "report",
@@ -78,7 +83,12 @@ _ALL = (
     Command(
         "finetune",
         "fine-tune on labels",
-        ("runs/mine --train DATA --test DATA", "runs/mine --train DATA --test DATA --fraction 0.01"),
+        (
+            "runs/mine --train DATA --test DATA",
+            "runs/mine --train DATA --test DATA --fraction 0.01",
+            "--out runs/finetune --resume",
+        ),
+        unnamed="encoder train test",
         groups={
             "run": "out resume overwrite seed log_every checkpoint_every table",
             "images": "fraction image_list held_out image_size augmentation mixup",
@@ -87,7 +97,7 @@ _ALL = (
             **_ENCODER,
             "hardware": "accelerator devices num_nodes strategy precision workers",
         },
-        interrupted="Run the same command again, with --resume once the run has a checkpoint.",
+        interrupted="Once it has a checkpoint, --resume with its --out goes on; before, run the same command again.",
     ),
     Command(
         "transfer",

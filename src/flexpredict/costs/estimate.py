@@ -61,6 +61,11 @@ class Estimate:
         return recipe.batch_size // self.ranks // recipe.accumulate
 
     @property
+    def shards(self) -> int:
+        """Into which weights, gradients and the optimizer's state are split; 1 if each device has the whole."""
+        return self.step_memory.sharing.shards
+
+    @property
     def images(self) -> int:
         """Seen in the whole run."""
         return self.plan.steps * self.plan.recipe.batch_size
@@ -69,24 +74,29 @@ class Estimate:
         """Of each device at the recipe's batch."""
         return self.step_memory.of(self.images_at_a_time)
 
-    def seconds_on(self, accelerator: Accelerator, utilization: float, precision: Precision) -> float:
+    def on(self, device: str, precision: Precision) -> "Estimate":
+        """The same run on another kind of device, as torch calls it, with the precision that it would have there."""
+        recipe = replace(self.plan.recipe, precision=precision)
+        step_memory = replace(self.step_memory, recipe=recipe, device=device)
+        return replace(self, plan=replace(self.plan, recipe=recipe), step_memory=step_memory)
+
+    def seconds_on(self, accelerator: Accelerator, utilization: float) -> float:
         """Of the whole run on all its devices."""
         work = self.images * (self.operations + self.recomputed)
-        return work / (self.ranks * utilization * accelerator.peak(precision))
+        return work / (self.ranks * utilization * accelerator.peak(self.plan.recipe.precision))
 
     def seconds_here(self, speed: Speed) -> float:
         """Of the whole run on this machine alone."""
         work = self.plan.recipe.batch_size * (self.operations + self.recomputed)
         return self.plan.steps * speed.step(work, self.trained)
 
-    def largest_batch(self, gigabytes: float, precision: Precision | None = None) -> int:
-        """Images at a time that fit on a device with so much memory. precision: another than the recipe's."""
-        recipe = replace(self.plan.recipe, precision=precision or self.plan.recipe.precision)
-        return replace(self.step_memory, recipe=recipe).largest_batch(_GIGABYTE * gigabytes)
+    def largest_batch(self, gigabytes: float) -> int:
+        """Images at a time that fit on a device with so much memory."""
+        return self.step_memory.largest_batch(_GIGABYTE * gigabytes)
 
 
-def estimate(plan: Plan, ranks: int = 1) -> Estimate:
-    """Computed from the sizes of the networks and from masks like those of the run."""
+def estimate(plan: Plan, device: str, ranks: int = 1) -> Estimate:
+    """Computed from the sizes of the networks and from masks like those of the run. device: the kind it is for."""
     with torch.device("meta"):  # sizes without weights
         model = plan.build_model()
     sampled = _sampled_passes(plan, model)
@@ -107,7 +117,7 @@ def estimate(plan: Plan, ranks: int = 1) -> Estimate:
         trained=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         context=sum(tokens.context for _, tokens in sampled) / len(sampled),
         predicted=sum(tokens.predicted for _, tokens in sampled) / len(sampled),
-        step_memory=StepMemory(model, longest, plan.recipe, ranks),
+        step_memory=StepMemory(model, longest, plan.recipe, device, ranks),
     )
 
 

@@ -1,18 +1,18 @@
 """Memory of a step on one device: weights, what the optimizer keeps, and what forward keeps for backward.
 
-As torch uses it with fused attention. Bytes of tensors only: libraries and the allocator's slack come on top
-(on a GPU about a gigabyte).
+As torch uses it with fused attention, and in the precision of the kind of device: on a CPU bfloat16 is for linear
+layers only (training/precision.py). Bytes of tensors only: libraries and the allocator's slack come on top (on a GPU
+about a gigabyte).
 """
 
 import bisect
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from flexpredict.costs.passes import PREDICTOR, BlockSize, Pass
+from flexpredict.costs.sharing import Sharing, bytes_of
 from flexpredict.methods.method import Method
 from flexpredict.settings.recipe import SettledRecipe
 from flexpredict.training.optimizer import parameter_groups
@@ -25,11 +25,12 @@ _MUON_COPIES = 5
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device."""
+    """Bytes on one device; with FSDP its share of weights, of the optimizer's means and of gradients."""
 
     weights: int  # of all networks
     optimizer: int  # its running means
     gradients: int  # of everything that is trained, and their copies where ranks add them up
+    gathered: int  # with FSDP, weights and gradients that are whole for a time; else 0
     activations: int  # kept from the forward pass for the backward pass
     peak: int  # the most there is at one time
 
@@ -40,32 +41,39 @@ class StepMemory:
 
     model: Method  # may be without weights
     passes: Sequence[Pass]  # of the step with the longest contexts
-    recipe: SettledRecipe  # says precision, optimizer, accumulation
+    recipe: SettledRecipe  # says precision, optimizer, accumulation, strategy
+    device: str  # its kind, as torch calls it
     ranks: int = 1  # devices that share the work
 
     def of(self, images: int) -> Memory:
         """With this many images at a time."""
-        weights = _bytes((*self.model.parameters(), *self.model.buffers()))
-        gradients = _bytes(parameter for parameter in self.model.parameters() if parameter.requires_grad)
-        buckets = gradients if self.ranks > 1 else 0  # in which DDP adds up gradients
+        model, sharing, in_parts = self.model, self.sharing, self.recipe.accumulate > 1
+        weights = sharing.held(model.parameters()) + bytes_of(model.buffers())
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        # FSDP shares out gradients when the last part of a batch has been added to them.
+        gradients = bytes_of(trained) if in_parts else sharing.held(trained)
+        buckets = gradients if self.ranks > 1 and self.recipe.strategy != "fsdp" else 0  # in which DDP adds them up
         optimizer, update = self._optimizer()
+        whole, whole_gradients = sharing.gathered_weights, sharing.gathered_gradients
         kept = {one.part: images * self._kept(one) for one in self.passes if one.trained}
         activations = sum(kept.values()) + self._low_precision_weights()
         # Before the first backward pass there are no gradients, unless the batch comes in parts.
-        before = gradients if self.recipe.accumulate > 1 else 0
+        before = gradients if in_parts else 0
         first, last = self.passes[0], self.passes[-1]
-        of_predictor = _bytes(self.model.predictor.parameters())
         moments = (
-            before + images * self._working(first),
-            before + activations + images * self._working(last) * last.read // last.tokens,
-            max(before, of_predictor)
+            before + whole + images * self._working(first),
+            before + whole + activations + images * self._working(last) * last.read // last.tokens,
+            max(before, sharing.held(model.predictor.parameters()))
+            + whole
+            + whole_gradients
             + sum(size for part, size in kept.items() if part != PREDICTOR)
             + images * max(self._working(one) for one in self.passes),
-            gradients + update,
+            gradients + max(update, whole + whole_gradients),
+            sharing.gathered_for_log,
         )
         pixels = images * self._pixels() * (_FLOAT + 1)  # as numbers, and as they were read
         peak = weights + optimizer + buckets + pixels + max(moments)
-        return Memory(weights, optimizer, gradients + buckets, activations, peak)
+        return Memory(weights, optimizer, gradients + buckets, whole + whole_gradients, activations, peak)
 
     def largest_batch(self, available: float) -> int:
         """The most images at a time that fit into this many bytes; 0 if not even one does."""
@@ -74,36 +82,39 @@ class StepMemory:
     def _optimizer(self) -> tuple[int, int]:
         """What it keeps, and what it needs besides while it makes a step."""
         hidden, *others = parameter_groups(self.model)
+        held = self.sharing.held
         if self.recipe.optimizer.kind == "adamw":
-            return 2 * _bytes([*hidden, *(tensor for group in others for tensor in group)]), 0
+            return 2 * held([*hidden, *(tensor for group in others for tensor in group)]), 0
         shapes = Counter(matrix.shape for matrix in hidden)
         largest = max((count * math.prod(shape) * _FLOAT for shape, count in shapes.items()), default=0)
-        adamw = 2 * _bytes(tensor for group in others for tensor in group)
-        return _bytes(hidden) + adamw, _MUON_COPIES * largest
+        adamw = 2 * held(tensor for group in others for tensor in group)
+        return held(hidden) + adamw, _MUON_COPIES * largest
 
     def _kept(self, one: Pass) -> int:
         """For each image."""
-        width = self._width
         blocks = sum(
             block.dim * one.tokens * _FLOAT
             if self._recomputed(one, read)
             else self._kept_by_block(block, one.tokens, read)
             for block, read in one.reads()
         )
-        layers = sum(layer.rows * layer.inputs * width for layer in one.layers)
+        layers = sum(layer.rows * layer.inputs * self._factor for layer in one.layers)
         # The last layer's norm has an input of its own; predictions and what was wanted are kept by the loss.
         predictions = max((layer.rows * (layer.inputs + 3 * layer.outputs) for layer in one.layers[1:2]), default=0)
         return one.sequences * blocks + layers + predictions * _FLOAT
 
     def _kept_by_block(self, block: BlockSize, tokens: int, read: int) -> int:
         """For one sequence: inputs of norms (float32), linear layers, attention and activation function."""
-        width = self._width
+        factor, width = self._factor, self._width
+        # Attention keeps its output, which is the very input of the layer behind it unless that is rounded.
+        output = 0 if factor == width else block.attention * width
+        inside = block.inputs * factor + block.hidden * width + output
         if read == tokens:
-            numbers = block.inputs + 3 * block.attention + block.hidden
-            return tokens * (2 * block.dim * _FLOAT + numbers * width + (block.heads + 4) * _FLOAT)
-        everywhere = tokens * (block.dim * _FLOAT + (block.dim + 2 * block.attention) * width)
-        numbers = block.inputs + block.attention + block.hidden
-        return everywhere + read * (block.dim * _FLOAT + numbers * width)
+            return tokens * (
+                2 * block.dim * _FLOAT + inside + 3 * block.attention * width + (block.heads + 4) * _FLOAT
+            )
+        everywhere = tokens * (block.dim * (_FLOAT + factor) + 2 * block.attention * width)
+        return everywhere + read * (block.dim * _FLOAT + inside + block.attention * width)
 
     def _working(self, one: Pass) -> int:
         """For each image: what exists only while a block is computed."""
@@ -117,10 +128,10 @@ class StepMemory:
 
     def _low_precision_weights(self) -> int:
         """Matrices in bfloat16, kept until their backward pass."""
-        if self._width == _FLOAT:
+        if self._factor == _FLOAT:
             return 0
         hidden, others, _ = parameter_groups(self.model)
-        return _bytes([*hidden, *others]) // 2
+        return bytes_of([*hidden, *others]) // 2
 
     def _pixels(self) -> int:
         """Of an image."""
@@ -128,10 +139,16 @@ class StepMemory:
         return 3 * math.prod(encoder.grid) * math.prod(encoder.patch_size)
 
     @property
-    def _width(self) -> int:
-        """Bytes of a number in linear layers and attention."""
+    def sharing(self) -> Sharing:
+        """What each device holds."""
+        return Sharing.of(self.model, self.recipe, self.ranks)
+
+    @property
+    def _factor(self) -> int:
+        """Bytes of a number that a linear layer multiplies."""
         return 2 if self.recipe.precision == "bf16-mixed" else _FLOAT
 
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    @property
+    def _width(self) -> int:
+        """Bytes of a number in attention and activation functions, and in what linear layers put out."""
+        return _FLOAT if self.device == "cpu" else self._factor

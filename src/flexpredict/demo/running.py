@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import platform
 import shlex
 import sys
@@ -55,7 +56,7 @@ def run_demo(
         out: folder of the demo. An earlier demo in it goes on, unless its settings or the software were others.
         steps: of each run.
         seeds: each arm is run with each of them.
-        minutes: seeds after the first are left out if all would take longer than this.
+        minutes: as many of the seeds are run as this is time for, and at least the first.
         overwrite: start over in any case. The earlier demo is kept beside `out`.
         protocol: scenes and measures.
         console: where to print.
@@ -81,13 +82,14 @@ def run_demo(
             if minutes is not None and len(seeds) > 1:
                 _carry_out(console, plan_runs(out, steps, seeds[:1], protocol), out)
                 spent = time.monotonic() - started
-                if spent * len(seeds) > 60 * minutes:
+                fitting = _seeds_in_time(60 * minutes, spent)
+                if fitting < len(seeds):
                     console.print(
-                        f"One seed took {duration(spent)}, so there is no second one; "
-                        f"`flexpredict demo --seeds {len(seeds)}` adds it.",
+                        f"The first seed took {duration(spent)}, so there is time for {fitting} of {len(seeds)}; "
+                        f"`flexpredict demo --seeds {len(seeds)}` adds the others.",
                         highlight=False,
                     )
-                    seeds = seeds[:1]
+                    seeds = seeds[:fitting]
                     runs = plan_runs(out, steps, seeds, protocol)
             if not all(run.done for own in runs.values() for run in own):
                 _carry_out(console, runs, out)
@@ -126,6 +128,14 @@ def plan_runs(out: Path, steps: int, seeds: Sequence[int], protocol: Protocol) -
         return StudyRun(folder, plan, train, test, how, _BASELINES.get(row))
 
     return {row: [run(row, seed) for seed in (seeds if row in ARMS else seeds[:1])] for row in ROWS}
+
+
+def _seeds_in_time(seconds: float, first: float) -> int:
+    """How many seeds can be run, where the first took so many seconds: its runs side by side as far as there are
+    cores, and then as many runs in every such time as there are cores."""
+    one_round = first / math.ceil(len(ARMS) / cores())
+    more_runs = math.floor((seconds - first) / one_round) * cores()
+    return 1 + max(0, more_runs // len(ARMS))
 
 
 def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> None:

@@ -1,5 +1,6 @@
 """What the name of an encoder stands for. Evaluation, pre-training and analyses all ask here."""
 
+import os
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
@@ -62,6 +63,15 @@ def resolve_name(name: str | PathLike[str]) -> EncoderName:
             "checkpoint, timm:NAME or hf:NAME."
         )
     return EncoderName(text, _kind_of(path), path, options=options)
+
+
+def absolute_name(name: str) -> str:
+    """The same encoder, named so that it is found from any folder."""
+    found = resolve_name(name)
+    if found.kind in ("timm", "hf"):
+        return name
+    library = "hf:" * (found.kind == "hf folder" and name.startswith("hf:"))
+    return library + os.path.abspath(os.path.expanduser(name.removeprefix(library)))  # noqa: PTH100, PTH111
 
 
 def _kind_of(path: Path) -> Kind:

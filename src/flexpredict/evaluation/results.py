@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import math
+import os
 import platform
 import re
 import shlex
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from flexpredict.encoders.arguments import EncoderChoice
 from flexpredict.errors import UserError
 from flexpredict.files import write_csv_atomically, write_json_atomically
-from flexpredict.runs.result_files import unusual_settings
-from flexpredict.runs.run_folder import versions
+from flexpredict.runs.result_files import measured_in_words, unusual_settings
+from flexpredict.runs.run_folder import is_run, versions
 from flexpredict.settings.ranges import Checked
 from flexpredict.showing import numbers_table
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from flexpredict.encoders.image_encoder import ImageEncoder
 
+AUTO = "auto"
 _FIRST_COLUMNS = ("encoder", "fingerprint", "date")
 _LIBRARIES = ("flexpredict", "torch", "torchvision", "timm", "transformers", "numpy", "pillow")
 # Student's t at 97.5 %, for 1, 2, … degrees of freedom; above, about 1 + 1.21 / freedom times the normal quantile.
@@ -79,9 +82,7 @@ class Result:
 
     def column(self) -> str:
         """The heading of its columns in a table of encoders: results of other protocols have another."""
-        words = [self.task, self.data, *unusual_settings(self.protocol)]
-        train = (self.protocol.get("train") or {}).get("data")
-        return ", ".join(words if train in (None, self.data) else [*words, f"trained on {train}"])
+        return measured_in_words(self.task, self.data, self.protocol)
 
     def digest(self) -> str:
         """A short text that differs for another protocol."""
@@ -149,26 +150,50 @@ class ResultTable(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResultPlaces(ResultTable):
+class ResultPlaces(EncoderChoice, ResultTable):
     """Where results are written.
 
     Args:
-        out: folder or .json file to write the results to.
+        out: folder or .json file to write the results to (default: auto, which is RUN/results for a run folder, where
+            its page finds them, and results for any other encoder).
     """
 
-    out: str | Path | None = "results"
+    out: str | Path | None = AUTO
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.out is not None and Path(self.out).is_file() and Path(self.out).suffix != ".json":
-            raise UserError(f"out={self.out} is a file. Name a folder, or a file that ends in .json.")
+        place = self.place
+        if place is not None and place.is_file() and place.suffix != ".json":
+            raise UserError(f"out={place} is a file. Name a folder, or a file that ends in .json.")
+
+    @property
+    def place(self) -> Path | None:
+        """The folder or .json file; None if nothing is written."""
+        return None if self.out is None else place_of_results(self.out, self.encoder)
 
     def save(self, result: Result, fabric: "Fabric", alone: bool = True) -> None:
-        if self.out is not None and fabric.is_global_zero:
-            path = _place(result, Path(self.out), alone)
+        if (place := self.place) is not None and fabric.is_global_zero:
+            path = _place(result, place, alone)
             write_result(result, path)
             result.files.append(path)
         super().save(result, fabric, alone)
+
+
+def place_of_results(out: str | Path, encoder: object, kind: str = "") -> Path:
+    """`out`, or what it stands for if it is auto: a folder in the run that is evaluated, where its page looks.
+
+    For any other encoder, and for a run that may only be read, it is a folder in the working directory.
+
+    Args:
+        encoder: as it was asked for. One that was loaded may have been changed since, so it stands for no run.
+        kind: of results that have a folder of their own.
+    """
+    if out != AUTO:
+        return Path(out)
+    run = Path(encoder).expanduser() if isinstance(encoder, str | os.PathLike) else None
+    if run is not None and is_run(run) and os.access(run, os.W_OK):
+        return run / (kind or "results")
+    return Path("results", kind)
 
 
 def encoder_facts(encoder: "ImageEncoder") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """From a recipe to its method. What is special about a method stands beside it, in `settle` and `build`."""
 
 from dataclasses import replace
-from operator import attrgetter
 from typing import Protocol
 
 from flexpredict.errors import UserError
@@ -9,7 +8,7 @@ from flexpredict.methods import data2vec, ijepa, mae
 from flexpredict.methods.method import Method
 from flexpredict.model.building import ModelFacts
 from flexpredict.model.encoder import Encoder
-from flexpredict.settings.masking import Kind
+from flexpredict.settings.effects import MASKING, refuse_settings_of_others
 from flexpredict.settings.recipe import EncoderPositions, MethodName, Recipe
 from flexpredict.sizes import Grid
 
@@ -23,7 +22,6 @@ class _MethodModule(Protocol):
 
 
 _METHODS: dict[MethodName, _MethodModule] = {"ijepa": ijepa, "mae": mae, "data2vec": data2vec}
-_MASKING: dict[MethodName, Kind] = {"ijepa": "multiblock", "mae": "random", "data2vec": "blocks"}
 
 
 def settle_method(recipe: Recipe, facts: ModelFacts) -> Recipe:
@@ -36,9 +34,9 @@ def settle_method(recipe: Recipe, facts: ModelFacts) -> Recipe:
         recipe,
         positions=replace(recipe.positions, convention=recipe.positions.convention or "paper"),
         encoder_positions=recipe.encoder_positions or positions,
-        masking=recipe.masking.settled(_MASKING[recipe.method]),
+        masking=recipe.masking.settled(MASKING[recipe.method]),
     )
-    _refuse_settings_of_others(settled)
+    refuse_settings_of_others(settled)
     recipe.targets.check(facts.depth)
     return _METHODS[recipe.method].settle(settled, facts)
 
@@ -58,27 +56,3 @@ def check_grid(recipe: Recipe, grid: Grid) -> Grid:
 def build_method(recipe: Recipe, encoder: Encoder) -> Method:
     """The model of a settled recipe."""
     return _METHODS[recipe.method].build(recipe, encoder)
-
-
-def _refuse_settings_of_others(recipe: Recipe) -> None:
-    """Settings that mean nothing to the method of this recipe."""
-    owners: dict[str, tuple[tuple[MethodName, ...], str]] = {
-        "targets.resolution": (("ijepa",), "it resizes the features that I-JEPA predicts"),
-        "targets.standardize": (("ijepa",), "it rescales the features that I-JEPA predicts"),
-        "targets.norm": (("ijepa",), "data2vec averages layers that are layer-normed, and mae predicts pixels"),
-        "targets.layers": (("ijepa", "data2vec"), "mae predicts pixels"),
-        "embedding_scale": (("ijepa", "mae"), "data2vec's noise goes through the patch embedding"),
-        "normalize_pixels": (("mae",), "only it predicts pixels"),
-    }
-    for name, (methods, reason) in owners.items():
-        value, usual = (attrgetter(name)(settings) for settings in (recipe, Recipe()))
-        if recipe.method not in methods and value != usual:
-            raise UserError(
-                f"{name}={value} belongs to method {' or '.join(methods)}: {reason}. Leave it out, or use "
-                f"method={methods[0]} instead of {recipe.method}."
-            )
-    if recipe.method != "ijepa" and recipe.positions.convention == "released":
-        raise UserError(
-            f"positions.convention=released is how the authors' code for I-JEPA does it, and the method is "
-            f"{recipe.method}. Leave it out, or use method=ijepa."
-        )

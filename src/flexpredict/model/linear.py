@@ -47,9 +47,8 @@ def bfloat16_is_faster() -> bool:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear`, rounded differently where oneDNN is faster. ... K, N K, N -> ... N"""
     if _rounding[0] and x.dtype == weight.dtype == torch.float32:
-        if torch.compiler.is_compiling():
-            return F.linear(x.bfloat16(), weight.bfloat16()).float() + (0.0 if bias is None else bias)
-        return _BFloat16.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+        product = F.linear(x.bfloat16(), weight.bfloat16()).float()
+        return product if bias is None else product.add_(bias)
     if _for_onednn(x, weight):
         return _OneDNN.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
     return F.linear(x, weight, bias)
@@ -125,30 +124,6 @@ class _OneDNN(torch.autograd.Function):
         return (
             _product(gradient, weight.T) if needs_x else None,
             _weight_gradient(flat, x.flatten(0, -2)) if needs_weight else None,
-            flat.sum(dim=0) if needs_bias else None,
-        )
-
-
-class _BFloat16(torch.autograd.Function):
-    """The same with x and W, and gradients of products, rounded to bfloat16."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        x, weight = x.bfloat16(), weight.bfloat16()
-        ctx.save_for_backward(x, weight)
-        product = F.linear(x, weight).float()
-        return product if bias is None else product.add_(bias)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        flat = gradient.flatten(0, -2)
-        rounded = flat.bfloat16()
-        return (
-            (rounded @ weight).float().view_as(x) if needs_x else None,
-            (rounded.T @ x.flatten(0, -2)).float() if needs_weight else None,
             flat.sum(dim=0) if needs_bias else None,
         )
 

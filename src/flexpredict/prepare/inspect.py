@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flexpredict.data.arguments import StreamLike
-from flexpredict.settings.augmentation import PRESETS, Augmentation
+from flexpredict.settings.augmentation import PRESETS, Augmentation, chosen_augmentation
 from flexpredict.settings.extraction import SizeLike, one_image_size
 from flexpredict.settings.masking import Masking
 from flexpredict.settings.parameters import takes_fields_of
@@ -27,7 +27,7 @@ class InspectSettings(Checked):
         sample: examine this many images, evenly spaced; of a stream, the first (default: all).
         image_size: height x width of the crops of training, 224 or 256x192 (default: as pretrain chooses).
         patch_size: side of a patch in pixels (default: as pretrain chooses).
-        augmentation: what happens to the crops, as in pretrain.
+        augmentation: what happens to the crops, as in pretrain; some of its parameters change stop.
         masking: which patches are context and which are targets, as in pretrain.
         seed: seed of the crops and masks on the contact sheet.
         workers: processes that decode images; 0 decodes in this process (default: one for each core).
@@ -38,7 +38,7 @@ class InspectSettings(Checked):
     sample: int | None = ranged(None, least=1)
     image_size: SizeLike | None = None
     patch_size: int | None = ranged(None, least=1)
-    augmentation: Augmentation | Literal["ijepa", "stop", "none"] = "stop"
+    augmentation: Augmentation | dict[str, Any] | Literal["ijepa", "stop", "none"] = "stop"
     masking: Masking = field(default_factory=Masking)
     seed: int = ranged(0, least=0)
     workers: int | None = ranged(None, least=0)
@@ -66,9 +66,9 @@ def inspect(asked: InspectSettings) -> "Inspection":
         size = (default_image_size(sizes),) * 2 if sizes else None
     view = None  # as no image can be read
     if size is not None:
-        preset = PRESETS[asked.augmentation] if isinstance(asked.augmentation, str) else asked.augmentation
+        augmentation = chosen_augmentation(asked.augmentation, PRESETS["stop"])
         patch_size = asked.patch_size or default_patch_size(size, _MODELS_OWN_PATCH)
-        view = TrainingView(size, patch_size, preset, asked.masking, asked.seed)
+        view = TrainingView(size, patch_size, augmentation, asked.masking, asked.seed)
         # Settings that do not work are refused now, not after an hour of decoding.
         view.check()
     return inspect_images(images, asked, view, console)

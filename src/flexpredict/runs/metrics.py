@@ -1,6 +1,7 @@
 """Logs the metrics of a run: to metrics.jsonl and TensorBoard always, to W&B and MLflow on request."""
 
 import json
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,13 +50,18 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A W&B run named after the run folder; goes on under the same name when the run is resumed."""
+    """A W&B run named after the run folder; a resumed run goes on in it."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         import wandb
 
         self._run = wandb.init(
-            project="flexpredict", name=folder.name, id=folder.name, dir=str(folder), config=config, resume="allow"
+            project="flexpredict",
+            name=folder.resolve().name,
+            id=_id_of(folder),
+            dir=str(folder),
+            config=config,
+            resume="allow",
         )
 
     def log(self, step: int, record: Record) -> None:
@@ -63,6 +69,14 @@ class WeightsAndBiases:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _id_of(folder: Path) -> str:
+    """Of the W&B run. It is drawn once and kept in the run folder: folders of the same name are different runs."""
+    file = folder / "wandb_id.txt"
+    if not file.is_file():
+        write_text_atomically(file, uuid.uuid4().hex)
+    return file.read_text(encoding="utf-8").strip()
 
 
 class MLflow:

@@ -28,13 +28,37 @@ def unusual_settings(protocol: Mapping[str, Any]) -> list[str]:
     return [words for words in (protocol.get("settings"), overlap) if words]
 
 
+def measured_in_words(task: str, data: str, protocol: Mapping[str, Any]) -> str:
+    """What numbers were measured on and how, in words that tell them from those of other protocols."""
+    words = [task, data, *map(str, unusual_settings(protocol))]
+    train = protocol.get("train")
+    trained_on = train.get("data") if isinstance(train, Mapping) else None
+    return ", ".join(words if trained_on in (None, data) else [*words, f"trained on {trained_on}"])
+
+
 def results_of(run: Path) -> dict[str, float]:
-    """All numbers of evaluations in a run folder and in the folders inside it, by what was measured."""
-    found: dict[str, float] = {}
+    """All numbers of evaluations in a run folder and in the folders inside it, by what was measured.
+
+    Where several are of the same, the newest counts.
+    """
     files = (path for path in sorted([*run.glob("*.json"), *run.glob("*/*.json")]) if not path.is_symlink())
-    for file in islice((path for path in files if path.stat().st_size < _LARGEST), _MOST_FILES):
-        if (result := read_result(file)) is not None:
-            settings = map(str, unusual_settings(result["protocol"]))
-            words = ", ".join([result["task"], str(result.get("data", "")), *settings])
-            found |= {f"{words}: {name}": round(float(value), 2) for name, value in result["numbers"].items()}
-    return found
+    some = islice((path for path in files if path.stat().st_size < _LARGEST), _MOST_FILES)
+    results = [result for result in map(read_result, some) if result is not None]
+    found: dict[str, dict[str, float]] = {}
+    for result in sorted(results, key=lambda result: str(result.get("date", ""))):
+        found.setdefault(_title(result), {}).update(result["numbers"])
+    return {
+        f"{title}: {name}": round(float(value), 2)
+        for title, numbers in sorted(found.items())
+        for name, value in numbers.items()
+    }
+
+
+def _title(result: Mapping[str, Any]) -> str:
+    """Beside the results of one run: also which of its encoders, and whether it had not reached its last step."""
+    protocol = result["protocol"]
+    context = ["context encoder"] if str(result.get("encoder", "")).startswith("context ") else []
+    unfinished = ["unfinished encoder"] if protocol.get("unfinished") else []
+    return ", ".join(
+        [measured_in_words(result["task"], str(result.get("data", "")), protocol), *context, *unfinished]
+    )

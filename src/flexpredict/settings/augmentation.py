@@ -1,6 +1,8 @@
 """What may happen to an image on its way into the model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from flexpredict.settings.ranges import check_ranges, ranged
 
@@ -35,3 +37,16 @@ PRESETS = {
     "stop": Augmentation(flip=0.5, blur=0.5, grayscale=0.2),
     "none": Augmentation(crop_scale=None),
 }
+
+
+def chosen_augmentation(
+    chosen: Augmentation | Mapping[str, Any] | str | None,
+    usual: Augmentation,
+    presets: Mapping[str, Augmentation] = PRESETS,
+) -> Augmentation:
+    """What was chosen: the name of a preset, all values, or some, which change `usual`."""
+    if isinstance(chosen, Mapping):
+        return replace(usual, **chosen)
+    if isinstance(chosen, str):
+        return presets[chosen]
+    return usual if chosen is None else chosen

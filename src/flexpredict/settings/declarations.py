@@ -31,6 +31,10 @@ class Setting:
         return any(get_origin(kind) is list for kind in alternatives(self.kind))
 
     @property
+    def may_be_mapping(self) -> bool:
+        return any(get_origin(kind) is dict for kind in alternatives(self.kind))
+
+    @property
     def is_switch(self) -> bool:
         return alternatives(self.kind) == [bool]
 

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.settings.extraction import Pooling, SizeLike
 from flexpredict.settings.ranges import Checked, ranged
 from flexpredict.settings.recipe import Precision
 
-AugmentationLike: TypeAlias = Augmentation | Literal["finetune", "ijepa", "stop", "none"]
+AugmentationLike: TypeAlias = Augmentation | dict[str, Any] | Literal["finetune", "ijepa", "stop", "none"]
 AUGMENTATIONS = {"finetune": Augmentation(crop_scale=(0.08, 1.0), flip=0.5), **PRESETS}
 
 # Settings that may change when a run is resumed, because they do not change what is computed.
@@ -27,7 +27,8 @@ class Finetuning(Checked):
         image_list: a text file that names the training images to use, one a line, such as the published 1 % of
             ImageNet; fraction is then of these.
         held_out: share of the chosen training images to hold out; they are classified after every epoch.
-        augmentation: finetune (crop of 8 to 100 % of the area, flip), ijepa, stop, none, or its parameters.
+        augmentation: finetune (crop of 8 to 100 % of the area, flip), ijepa, stop, none, or some of its parameters,
+            which change finetune's.
         epochs: passes over the chosen images (MAE: 100 for B, 50 for L and H).
         batch_size: images in one optimizer step, over all devices (default: 64 on a CPU, 256 on GPUs; MAE: 1024).
         lr: peak learning rate of the head (default: 1e-3 · batch_size / 256).

@@ -59,8 +59,8 @@ class Recipe:
         masking: which patches are seen and which are predicted.
         targets: ijepa and data2vec: which features are predicted, and how they are normalized.
         normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
-        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or its parameters, of which those
-            left out are I-JEPA's (by default stop; small runs crop and flip).
+        augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or some of its parameters, which
+            change the default (stop; crop and flip in small and continued runs).
         scale: which defaults the run has: 'published' (that of data2vec), 'small' (by default where it sees fewer
             than 5 million images from new weights), or 'continued' (by default with init_from).
         epochs: passes over the data (by default from the amount of data and the hardware).
@@ -93,7 +93,7 @@ class Recipe:
             take more than a twentieth of the time).
         keep_last: number of newest checkpoints to keep; more than one, in case the newest is damaged.
         keep_every: also keep one checkpoint for good every this many epochs.
-        keep_best: also keep the checkpoint that probed best (needs probe_every).
+        keep_best: also keep the checkpoint that probed best (needs probe_data or probe_every).
         probe_every: classify labeled images by k-NN and linearly every this many epochs (by default ten times in a
             run with probe_data, else never).
         probe_data: labeled images to classify (by default those that are trained on).
@@ -114,7 +114,7 @@ class Recipe:
     masking: Masking = field(default_factory=Masking)
     targets: Targets = field(default_factory=Targets)
     normalize_pixels: bool = True
-    augmentation: Augmentation | Literal["ijepa", "stop", "none"] | None = None
+    augmentation: Augmentation | dict[str, Any] | Literal["ijepa", "stop", "none"] | None = None
     scale: Scale | None = None
     epochs: float | None = ranged(None, above=0, most=1e6)
     minutes: float | None = ranged(None, above=0)

@@ -62,7 +62,7 @@ class PlanSettings(Recipe, RecipeFile):
         data: the number of images; or images, as for pretrain.
         on: accelerators to estimate for: rtx3090, rtx4090, l4, l40s, a100-40gb, a100-80gb, h100, h200, b200, mi300x.
         utilization: assumed share of an accelerator's peak speed; well-tuned training of ViTs reaches 0.3 to 0.5.
-        memory: gigabytes of a device, to find the largest batch that fits.
+        memory: gigabytes of a device, to find how many images at a time fit.
         measure: measure a few steps on this machine.
     """
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any
 
-from flexpredict.settings.augmentation import PRESETS, Augmentation
+from flexpredict.settings.augmentation import PRESETS, Augmentation, chosen_augmentation
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe, Scale
 
@@ -83,10 +83,7 @@ def with_defaults(recipe: Recipe, scale: Scale, lr: float) -> Recipe:
 
 
 def augmentation_of(recipe: Recipe, scale: Scale) -> Augmentation:
-    chosen = recipe.augmentation
-    if chosen is None:
-        return _AUGMENTATION[scale]
-    return chosen if isinstance(chosen, Augmentation) else PRESETS[chosen]
+    return chosen_augmentation(recipe.augmentation, _AUGMENTATION[scale])
 
 
 def _noise(positions: Positions, scale: Scale) -> Positions:

@@ -34,12 +34,17 @@ def typed_values(source: Callable[..., Any], values: Mapping[str, Any]) -> dict[
 
 
 def with_dataclasses(source: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values, with each dictionary of a nested group made into its dataclass."""
-    groups = {name: setting.group for name, setting in declared(source).items()}
-    return {
-        name: group(**value) if isinstance(value, Mapping) and (group := groups[name]) is not None else value
-        for name, value in values.items()
-    }
+    """The same values, with each dictionary of a nested group made into its dataclass.
+
+    A dictionary stays one where its setting allows that: some values of a group whose others are not known yet.
+    """
+    settings, made = declared(source), dict(values)
+    for name, value in values.items():
+        group = settings[name].group
+        if isinstance(value, Mapping) and group is not None:
+            whole = group(**value)  # also where it is not used: it checks the values
+            made[name] = value if settings[name].may_be_mapping else whole
+    return made
 
 
 def unknown_name(name: str, known: Mapping[str, Setting], mark: str = "") -> str:

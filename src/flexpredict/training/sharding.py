@@ -59,15 +59,19 @@ def whole_weights(model: nn.Module) -> Iterator[None]:
         module.reshard()
 
 
-def _shard(model: nn.Module, mesh: Any) -> nn.Module:
-    """Block by block, so that the weights of one block at a time are whole."""
-    from torch.distributed.fsdp import fully_shard  # imported late: it takes a while, and few need it
-
+def blocks_gathered_alone(model: nn.Module) -> Iterator[nn.Module]:
+    """Those of which one at a time has whole weights. All other weights are whole as long as a step takes."""
     for network in model.modules():
         blocks = getattr(network, "blocks", None)
         if isinstance(blocks, nn.Sequential):
             # The last one may be computed in part, by its weights and not by a call: it goes with the rest.
-            for block in list(blocks)[:-1]:
-                fully_shard(block, mesh=mesh)
+            yield from list(blocks)[:-1]
+
+
+def _shard(model: nn.Module, mesh: Any) -> nn.Module:
+    from torch.distributed.fsdp import fully_shard  # imported late: it takes a while, and few need it
+
+    for block in list(blocks_gathered_alone(model)):
+        fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model

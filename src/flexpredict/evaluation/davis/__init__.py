@@ -6,7 +6,7 @@ from typing import Literal
 
 from flexpredict.encoders.arguments import EncoderLike, EncoderOptions
 from flexpredict.errors import UserError
-from flexpredict.evaluation.results import Result, ResultTable
+from flexpredict.evaluation.results import AUTO, Result, ResultTable, place_of_results
 from flexpredict.settings.parameters import takes_fields_of
 from flexpredict.settings.ranges import Checked, ranged
 
@@ -41,7 +41,8 @@ class DavisSettings(EncoderOptions, Propagation, ResultTable):
         height: shorter side of the frames, in pixels.
         overlays: format of the films that show the masks.
         accelerator: auto, cpu, cuda or mps.
-        out: folder to write masks, films and scores to.
+        out: folder to write masks, films and scores to (default: auto, which is RUN/davis for a run folder, where its
+            page finds them, and results/davis for any other encoder).
     """
 
     encoder: EncoderLike | None = field(default=None, kw_only=False)
@@ -52,7 +53,12 @@ class DavisSettings(EncoderOptions, Propagation, ResultTable):
     height: int = ranged(480, least=1)
     overlays: Literal["gif", "mp4", "none"] = "gif"
     accelerator: str = "auto"
-    out: str | Path = "results/davis"
+    out: str | Path = AUTO
+
+    @property
+    def place(self) -> Path:
+        """The folder that everything is written to."""
+        return place_of_results(self.out, None if self.score_only is not None else self.encoder, "davis")
 
 
 @takes_fields_of(DavisSettings)

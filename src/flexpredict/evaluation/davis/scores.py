@@ -169,7 +169,7 @@ def score_masks(masks: Path, asked: DavisSettings, console: Console) -> DavisRes
     videos = open_videos(str(asked.data), asked.split, asked.year, with_frames=False)
     check_predictions(masks, videos)
     settings = {"masks": str(masks), "data": str(asked.data), "split": asked.split, "year": asked.year}
-    refuse_other_settings(Path(asked.out), settings)
+    refuse_other_settings(asked.place, settings)
     return score_videos(f"masks in {masks}", asked, settings, videos, masks, console)
 
 
@@ -194,7 +194,7 @@ def score_videos(
     encoder: what made the masks, in words; settings: how they were made; unfinished: whether the run of the encoder
     has not reached its last step.
     """
-    data, out = str(asked.data), Path(asked.out)
+    data, out = str(asked.data), asked.place
     scores: list[ObjectScores] = []
     sequences: dict[str, dict[str, float]] = {}
     unmoved: list[ObjectScores] = []  # the score of doing nothing: the masks of the first frame in all others

@@ -39,7 +39,7 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     """Follow the objects of every sequence with features of the last layer; see `evaluate_davis`."""
     if asked.overlays == "mp4" and shutil.which("ffmpeg") is None:
         raise UserError("overlays=mp4 needs the program ffmpeg, which is not installed. Use overlays=gif.")
-    videos, out = open_videos(str(asked.data), asked.split, asked.year), Path(asked.out)
+    videos, out = open_videos(str(asked.data), asked.split, asked.year), asked.place
     encoder = space.encoder.to(space.fabric.device).eval()
     first_size = encoded_size(videos[0].size, asked.height, encoder.patch_size)
     patch_grid(encoder, first_size)

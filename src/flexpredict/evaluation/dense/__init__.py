@@ -44,7 +44,8 @@ class ResultsWithPictures(ResultPlaces):
 
     Args:
         pictures: number of test images to draw with what is true and what is predicted; 0 for none.
-        out: folder or .json file to write the result to; pictures go into a folder beside it.
+        out: folder or .json file to write the result to; pictures go into a folder beside it (default: auto, which is
+            RUN/results for a run folder, where its page finds the result, and results for any other encoder).
     """
 
     pictures: int = ranged(8, least=0)

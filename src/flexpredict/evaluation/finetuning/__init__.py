@@ -1,14 +1,19 @@
 """`flexpredict finetune`: trains all weights of an encoder on labels, and tests once."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from flexpredict.data.arguments import ImagesLike
-from flexpredict.encoders.arguments import EncoderChoice
+from flexpredict.encoders.arguments import EncoderChoice, EncoderLike, EncoderOptions
 from flexpredict.errors import UserError
 from flexpredict.evaluation.results import Result, ResultTable
-from flexpredict.settings.finetuning import FREE_ON_RESUME, Finetuning
-from flexpredict.settings.parameters import takes_fields_of
+from flexpredict.runs.run_folder import RunFolder
+from flexpredict.settings.declarations import declared
+from flexpredict.settings.finetuning import Finetuning
+from flexpredict.settings.parameters import takes_some_fields_of
+from flexpredict.settings.typed_values import typed_values, with_dataclasses
+from flexpredict.training.recipe_parser import merge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,19 +26,23 @@ class FinetuneSettings(EncoderChoice, Finetuning, ResultTable):
         train: labeled images to train on.
         test: labeled images of the same classes to test on.
         out: folder of the run.
-        resume: continue the interrupted run in OUT.
+        resume: continue the interrupted run in OUT, with the encoder, images and settings that it has.
         overwrite: replace the run in OUT.
     """
 
-    train: ImagesLike = field(kw_only=False)
-    test: ImagesLike = field(kw_only=False)
+    encoder: EncoderLike | None = field(default=None, kw_only=False)  # type: ignore[assignment]
+    train: ImagesLike | None = field(default=None, kw_only=False)
+    test: ImagesLike | None = field(default=None, kw_only=False)
     out: str | Path = "runs/finetune"
     resume: bool = False
     overwrite: bool = False
 
 
-@takes_fields_of(FinetuneSettings)
-def finetune(asked: FinetuneSettings) -> Result:
+_NAMED = ("encoder", "train", "test")
+
+
+@takes_some_fields_of(FinetuneSettings)
+def finetune(given: dict[str, Any]) -> Result:
     """Train all weights of an encoder, and a linear head, on labeled images; test once, at the end.
 
     The defaults are those of MAE's fine-tuning; the paper's Table 5 is fraction=0.01. Nothing is chosen by test
@@ -43,22 +52,70 @@ def finetune(asked: FinetuneSettings) -> Result:
     """
     from flexpredict.evaluation.finetuning.run import run_finetuning
     from flexpredict.features.workspace import open_workspace
-    from flexpredict.runs.run_folder import RunFolder
     from flexpredict.training.engine import launch_fabric
     from flexpredict.training.precision import default_precision
 
+    asked = _asked(given)
     if asked.strategy == "fsdp":
         raise UserError("strategy=fsdp is for pre-training. Use strategy=ddp, or auto.")
-    folder = RunFolder(Path(asked.out))
-    if asked.resume:
-        # What is left open has the values of the run that is resumed, perhaps begun on another machine.
-        saved = folder.load_config()
-        left_open = [name for name, value in vars(asked).items() if value is None and name not in FREE_ON_RESUME]
-        asked = replace(asked, **{name: saved[name] for name in left_open if name in saved})
     asked = replace(asked, precision=asked.precision or default_precision(asked.accelerator))
+    assert asked.encoder is not None and asked.train is not None and asked.test is not None
     fabric = launch_fabric(asked.accelerator, asked.devices, asked.num_nodes, asked.strategy, asked.precision)
     space = open_workspace(asked.encoder, fabric, asked)
     sources = space.open_source(asked.train), space.open_source(asked.test)
-    result = run_finetuning(space, *sources, folder, asked, resume=asked.resume, overwrite=asked.overwrite)
+    result = run_finetuning(
+        space,
+        *sources,
+        RunFolder(Path(asked.out)),
+        asked,
+        _names(asked),
+        resume=asked.resume,
+        overwrite=asked.overwrite,
+    )
     asked.save(result, space.fabric)
     return result
+
+
+def _asked(given: dict[str, Any]) -> FinetuneSettings:
+    """What was given, over what a run that is resumed has recorded."""
+    values = typed_values(FinetuneSettings, given)
+    if values.get("resume"):
+        values = {
+            name: value for name, value in values.items() if value is not None
+        }  # left open: the run has its own
+        values = merge(_recorded(RunFolder(Path(values.get("out", FinetuneSettings.out))), values), values)
+    for name in _NAMED:
+        if values.get(name) is None:
+            raise UserError(f"`{name}` is missing: {declared(FinetuneSettings)[name].description}")
+    return FinetuneSettings(**with_dataclasses(FinetuneSettings, values))
+
+
+def _recorded(folder: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
+    saved = folder.load_config()
+    names = saved.get("names") or {}
+    missing = [name for name in _NAMED if name not in {**names, **given}]
+    if missing:
+        raise UserError(
+            f"{folder.path} does not say what it was begun with. Give that as well: "
+            f"{', '.join(f'`{name}`' for name in missing)}."
+        )
+    if "encoder" in given:  # it has options of its own
+        names = {name: value for name, value in names.items() if name in _NAMED}
+    settings = {field.name: saved[field.name] for field in fields(Finetuning) if field.name in saved}
+    return typed_values(FinetuneSettings, {**settings, **names})
+
+
+def _names(asked: FinetuneSettings) -> dict[str, Any]:
+    """What is needed to open the same encoder and images again; things that were given opened have no names."""
+    from flexpredict.data.sources.opening import absolute_names
+    from flexpredict.encoders.names import absolute_name
+
+    names: dict[str, Any] = {
+        name: absolute_names(data)
+        for name, data in (("train", asked.train), ("test", asked.test))
+        if isinstance(data, str | list)
+    }
+    if isinstance(asked.encoder, str):
+        names["encoder"] = absolute_name(asked.encoder)
+        names |= {field.name: getattr(asked, field.name) for field in fields(EncoderOptions)}
+    return names

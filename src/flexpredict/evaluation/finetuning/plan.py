@@ -11,7 +11,7 @@ from flexpredict.cores import cores
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.finetuning.classifier import drop_path_places
-from flexpredict.settings.augmentation import Augmentation
+from flexpredict.settings.augmentation import Augmentation, chosen_augmentation
 from flexpredict.settings.extraction import Pooling, one_image_size
 from flexpredict.settings.finetuning import AUGMENTATIONS, Finetuning
 from flexpredict.settings.recipe import Precision
@@ -71,7 +71,6 @@ def make_plan(
     on_gpu = device.type != "cpu"
     image_size = one_image_size(settings.image_size) or encoder.image_size
     encoder.check_size(image_size)
-    asked = settings.augmentation
     # Mixup blends the images of a rank in pairs.
     unit = 2 * world_size if settings.mixup else world_size
     batch_size = settings.batch_size or max(1, min(256 if on_gpu else 64, samples) // unit) * unit
@@ -86,7 +85,7 @@ def make_plan(
     chosen = {
         "image_size": image_size,
         "pooling": settings.pooling or encoder.pooling,
-        "augmentation": asked if isinstance(asked, Augmentation) else AUGMENTATIONS[asked],
+        "augmentation": chosen_augmentation(settings.augmentation, AUGMENTATIONS["finetune"], AUGMENTATIONS),
         "batch_size": batch_size,
         "warmup_epochs": settings.epochs / 10 if settings.warmup_epochs is None else settings.warmup_epochs,
         "lr": _LR_AT_256 * batch_size / 256 if settings.lr is None else settings.lr,

@@ -38,11 +38,15 @@ def run_finetuning(
     test: ImageSource,
     folder: RunFolder,
     settings: Finetuning,
+    names: dict[str, Any],
     *,
     resume: bool = False,
     overwrite: bool = False,
 ) -> Result:
-    """Train the encoder of `space`, in place, and a linear head on `train`; measure on `test`."""
+    """Train the encoder of `space`, in place, and a linear head on `train`; measure on `test`.
+
+    names: of encoder and images, by which a resumed run finds them.
+    """
     encoder, fabric, console = space.encoder, space.fabric, space.console
     labeled = with_labels(train, "training")
     test_images = numbered_alike(with_labels(test, "test"), labeled)
@@ -59,6 +63,12 @@ def run_finetuning(
         "test_images": len(test_images),
         "classes": len(labeled.classes),
     }
+    recorded = {
+        "names": names,
+        **facts,
+        "list_of_test_images": identity(test_images.source)["list_of_images"],
+        **plan.describe(),
+    }
     # Some published weights are stored in half precision, which is too coarse for small steps.
     encoder.float().to(fabric.device)
     model = Classifier(encoder, labeled.classes, plan.pooling, plan.image_size, plan.drop_path, settings.seed)
@@ -66,7 +76,7 @@ def run_finetuning(
     groups = layered_groups(model, encoder.depth, settings.layer_decay, encoder.what)
     claim = Claim(folder, resume=resume, overwrite=overwrite)
     with holding(fabric, claim):
-        on_first_rank(fabric, lambda: _prepare(claim, {**facts, **plan.describe()}, resume))
+        on_first_rank(fabric, lambda: _prepare(claim, recorded, resume))
         _announce(space, plan, model, train_images, held_out, test_images, folder, resume)
         with TrainingProgress(console, plan.steps, "fine-tuning") as progress:
             run_loop(fabric, plan, model, groups, train_images, held_out, folder, progress)
@@ -84,7 +94,10 @@ def run_finetuning(
 def _prepare(claim: Claim, config: dict[str, Any], resume: bool) -> None:
     folder = claim.folder
     if resume:
-        folder.refuse_changes(config, FREE_ON_RESUME)
+        saved = folder.load_config()
+        # Encoder and images may have moved. Earlier versions knew test images by their name alone.
+        free = ("names", "encoder", "train", "test" if "list_of_test_images" in saved else "list_of_test_images")
+        folder.refuse_changes(config, (*FREE_ON_RESUME, *free), saved)
     else:
         claim.begin()
         folder.save_config(config)

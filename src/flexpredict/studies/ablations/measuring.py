@@ -88,11 +88,12 @@ def measure(
         probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
         write_result(probed, folder / "probe.json")
         numbers = dict(probed.numbers)
-        for task in asked["scene_tasks"]:
+        if asked["scene_tasks"]:
             # The images are the same, so their features are there already.
-            labeled = _labeled(train, task), _labeled(test, task)
-            probed = run_probe(encoder, *labeled, Extraction(), Probing(labels=[1.0], neighbors=0), fabric=fabric)
-            numbers[task] = probed.numbers["linear, 100 % labels"]
+            all_labels = Probing(labels=[1.0], neighbors=0)
+            for task, to_train, to_test in zip(TASKS, _labeled(train), _labeled(test), strict=True):
+                probed = run_probe(encoder, to_train, to_test, Extraction(), all_labels, fabric=fabric)
+                numbers[task] = probed.numbers["linear, 100 % labels"]
         found = measure_location(
             Workspace(encoder, fabric, quiet), train, test, Extraction(), shifts=1, images=how.images
         )
@@ -134,16 +135,19 @@ def _are_scenes(source: ImageSource) -> bool:
     return isinstance(source, ArraySource) and source.name.partition(":")[0] == "scenes"
 
 
-def _labeled(scenes: ImageSource, task: str) -> ImageSource:
-    """The same scenes, labeled with the answers of a task."""
+def _labeled(scenes: ImageSource) -> list[ImageSource]:
+    """The same scenes, labeled with the answers of each task."""
     if isinstance(scenes, SubsetSource):
-        return SubsetSource(_labeled(scenes.source, task), scenes.indices)
+        return [SubsetSource(labeled, scenes.indices) for labeled in _labeled(scenes.source)]
     assert isinstance(scenes, ArraySource)
     asked = read_options(scenes.name, SceneOptions(count=len(scenes)), IMAGE_OPTIONS)
     indices = asked.first + np.arange(asked.count)
-    labels = scene_answers(indices, size=asked.size, seed=asked.seed, split=asked.split)[task]
-    classes = tuple(f"{task} {number}" for number in range(int(labels.max()) + 1))
-    return ArraySource(scenes.name, scenes.images, classes, torch.from_numpy(labels))
+    answers = scene_answers(indices, size=asked.size, seed=asked.seed, split=asked.split)
+    sources: list[ImageSource] = []
+    for task in TASKS:
+        classes = tuple(f"{task} {number}" for number in range(int(answers[task].max()) + 1))
+        sources.append(ArraySource(scenes.name, scenes.images, classes, torch.from_numpy(answers[task])))
+    return sources
 
 
 @contextmanager

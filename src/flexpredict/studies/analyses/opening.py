@@ -17,8 +17,9 @@ from flexpredict.runs.encoder_file import EncoderSpec
 from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.settings.recipe import Recipe, parse_image_sizes
+from flexpredict.training.initial_weights import initial_weights
 from flexpredict.training.recipe_parser import make_recipe
-from flexpredict.training.starting_weights import adopted, initial_weights, start_from
+from flexpredict.training.starting_weights import adopted, start_from
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,7 @@ def draw_positions(
     draws: int = 1000,
     seed: int = 0,
 ) -> Analysis:
-    """positions.png and positions.npz. queries: "ROW,COLUMN"; noise_std: another level than the run's own."""
+    """positions.png and positions.npz. queries: "ROW,COLUMN", from 1; noise_std: another level than the run's own."""
     if draws < 1:
         raise UserError(f"draws={draws} is too small: at least one draw is needed.")
     grid, level = opened.tokens.grid, opened.level(noise_std)
@@ -118,21 +118,22 @@ def _summary(similarity: Tensor, query: int, grid: Grid) -> str:
 
 
 def place(text: str, grid: Grid, option: str) -> int:
-    """The index of the patch at "ROW,COLUMN", row by row over the grid."""
+    """The index of the patch at "ROW,COLUMN": people count both from 1, an index begins at 0, row by row."""
     found = re.fullmatch(r"(\d+)\s*,\s*(\d+)", text.strip())
     if found is None:
-        raise UserError(f"{option}={text} is no place. Give ROW,COLUMN, both counted from 0, such as {option}=2,3.")
-    row, column = int(found[1]), int(found[2])
-    if row >= grid[0] or column >= grid[1]:
+        raise UserError(f"{option}={text} is no place. Give ROW,COLUMN, both counted from 1, such as {option}=2,3.")
+    row, column = int(found[1]) - 1, int(found[2]) - 1
+    if not (0 <= row < grid[0] and 0 <= column < grid[1]):
         raise UserError(
-            f"{option}={text} is outside the grid of {grid[0]}x{grid[1]} patches: rows are 0 to {grid[0] - 1}, "
-            f"columns 0 to {grid[1] - 1}."
+            f"{option}={text} is outside the grid of {grid[0]}x{grid[1]} patches: rows are 1 to {grid[0]}, "
+            f"columns 1 to {grid[1]}."
         )
     return row * grid[1] + column
 
 
 def in_words(index: int, grid: Grid) -> str:
-    return f"row {index // grid[1]}, column {index % grid[1]}"
+    """The same counting as that of `place`, and of the page."""
+    return f"row {index // grid[1] + 1}, column {index % grid[1] + 1}"
 
 
 def neighborhood(query: int, grid: Grid) -> tuple[Tensor, Tensor]:
