@@ -1,11 +1,14 @@
 """Settings without an effect are refused where they were given, and nowhere else."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from flexpredict.errors import UserError
 from flexpredict.settings.effects import refuse_without_effect
+from flexpredict.settings.masking import Masking
+from flexpredict.settings.optimizer import Optimizer
 from flexpredict.training.recipe_parser import make_recipe
 
 
@@ -45,6 +48,19 @@ def test_what_would_change_nothing_is_refused(given: dict[str, Any], words: str)
 )
 def test_what_has_an_effect_is_accepted(given: dict[str, Any]) -> None:
     check(given)
+
+
+def test_a_recorded_recipe_can_be_given_as_arguments() -> None:
+    settled: dict[str, Any] = {
+        "method": "mae",
+        "masking": asdict(Masking().settled("random")),
+        "optimizer": asdict(Optimizer()),
+    }
+    settled["optimizer"] |= {"ema_momentum": 0.99, "kind": "adamw", "muon_lr": 0.1}
+    check(settled)
+    del settled["optimizer"]["clip_grad"]
+    with pytest.raises(UserError, match=r"ema_momentum=0.99"):
+        check(settled)
 
 
 def test_defaults_and_values_of_a_recipe_file_are_not_held_against_anyone() -> None:

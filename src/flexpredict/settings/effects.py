@@ -1,6 +1,7 @@
 """Which settings have an effect in which runs. What would have none is refused, so that nobody waits for it."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -44,7 +45,10 @@ def refuse_settings_of_others(recipe: Recipe) -> None:
 
 
 def refuse_without_effect(recipe: Recipe, given: Mapping[str, Any]) -> None:
-    """Refuse what was given beside the recipe file, in nested dictionaries, and would change nothing in this run."""
+    """Refuse what was given beside the recipe file, in nested dictionaries, and would change nothing in this run.
+
+    A group with all its values comes from a record, such as a run's config.yaml: nobody chose each of them.
+    """
     values = dict(_leaves(given))
     _refuse_of_methods(recipe, _METHODS_WHEN_GIVEN, values)
     kind = recipe.masking.kind or MASKING[recipe.method]
@@ -86,7 +90,12 @@ def _is_changed(name: str, values: Mapping[str, Any]) -> bool:
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
+        if not isinstance(value, Mapping):
             yield f"{prefix}{name}", value
+        elif not _is_whole(name, value):
+            yield from _leaves(value, f"{prefix}{name}.")
+
+
+def _is_whole(name: str, values: Mapping[str, Any]) -> bool:
+    group = getattr(Recipe(), name)
+    return is_dataclass(group) and values.keys() >= {field.name for field in fields(group)}
