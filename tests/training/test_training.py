@@ -281,8 +281,9 @@ def test_an_unreadable_picture_is_skipped_counted_and_listed_once(tmp_path: Path
     [
         {"positions": {"noise_to_signal": 1.0}},
         {"positions": {"kind": "learned"}, "encoder_positions": "learned", "image_size": "32,40"},
+        {"model": "beit_base_patch16_224", "image_size": "32,40"},
     ],
-    ids=["noise", "learned positions at several sizes"],
+    ids=["noise", "learned positions at several sizes", "relative positions at several sizes"],
 )
 def test_a_compiled_run_is_the_same_run(fields: dict[str, Any], pictures: str, tmp_path: Path) -> None:
     short = {**RECIPE, "epochs": 1 / 2, **fields}
