@@ -1,6 +1,7 @@
 """`plan`: what a run costs, from Python and from the shell."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,9 +86,10 @@ def test_all_gpus_of_this_machine_are_meant_by_auto(monkeypatch: pytest.MonkeyPa
 
 
 def test_small_sizes_are_not_zero_in_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "50000", "--config=laptop", "--measure=false", "--memory=8"]) == 0
+    tiny = ["--model_options.embed_dim=24", "--model_options.depth=1", "--predictor.dim=8", "--predictor.heads=2"]
+    assert main(["plan", "50000", "--config=laptop", *tiny, "--measure=false", "--memory=8"]) == 0
     said = capsys.readouterr().out
-    assert "0.00" not in said and "device(s)" not in said and " MB" in said and "images in 8 GB" in said
+    assert "0.00 " not in said and "device(s)" not in said and " MB" in said and "images in 8 GB" in said
 
 
 def test_the_help_offers_no_length_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,6 +106,15 @@ def test_a_published_recipe_from_the_shell(capsys: pytest.CaptureFixture[str]) -
 def test_images_can_be_named_as_well(pictures: str) -> None:
     known = flexpredict.plan(pictures, **{**SIZES, "batch_size": 8}, measure=False).to_dict()
     assert known["images"] == 48 and known["steps"] == 60
+
+
+def test_epochs_may_replace_the_minutes_of_a_recipe_file(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text("minutes: 20\n")
+    how: dict[str, Any] = {**SIZES, "config": tmp_path / "short.yaml", "measure": False}
+    assert flexpredict.plan(50_000, **{**how, "epochs": 2}).to_dict()["epochs"] == 2
+    del how["epochs"]
+    with pytest.raises(UserError, match="Give epochs="):
+        flexpredict.plan(50_000, **how)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def arguments(line: str) -> dict[str, Any]:
         ("pretrain --optimizer.betas 0.9 0.95 photos", {"optimizer": {"betas": (0.9, 0.95)}, "data": "photos"}),
         ("pretrain --optimizer.betas [0.9,0.95]", {"optimizer": {"betas": (0.9, 0.95)}}),
         ('pretrain --optimizer {"lr":1,"muon_lr":3} --optimizer.lr -2', {"optimizer": {"lr": -2.0, "muon_lr": 3.0}}),
+        ('pretrain --optimizer.lr -2 --optimizer {"lr":1,"muon_lr":3}', {"optimizer": {"lr": -2.0, "muon_lr": 3.0}}),
         ("pretrain --optimizer={} --epochs null", {"epochs": None}),
         ("pretrain --model_options.depth 4", {"model_options": {"depth": 4}}),
         ("pretrain --augmentation stop", {"augmentation": "stop"}),
@@ -62,6 +63,8 @@ def test_words_become_values(line: str, given: dict[str, Any]) -> None:
         ("pretrain -x", "There is no option '--x'."),
         ("pretrain --epochs.x 3", "There is no option '--epochs.x'."),
         ("pretrain --compile maybe --seed x", "seed=x does not work"),
+        ("pretrain --augmentation stop --augmentation.flip 0", "--augmentation stop is all of the augmentation"),
+        ("pretrain --augmentation.flip 0 --augmentation stop", "--augmentation stop is all of the augmentation"),
     ],
 )
 def test_what_is_wrong_is_told(line: str, message: str) -> None:

@@ -87,6 +87,16 @@ def test_what_is_measured_is_named_whether_it_was_trained_or_not(
     assert notes == ["training", "measuring sin-cos-seed=3", "measuring untrained-seed=3"]
 
 
+def pretend(carry_out: Any, passed: list[float], done: set[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs take the seconds that `carry_out` adds to `passed`, and leave nothing behind."""
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: passed[0]))
+    monkeypatch.setattr(running, "_carry_out", carry_out)
+    monkeypatch.setattr(running, "print_comparison", lambda *_: None)
+    monkeypatch.setattr(running, "Comparison", lambda numbers: SimpleNamespace(describe=dict))
+    monkeypatch.setattr(StudyRun, "done", property(lambda run: run.folder in done))
+    monkeypatch.setattr(StudyRun, "numbers", lambda run: {})
+
+
 @pytest.mark.parametrize(
     ("seconds", "machine", "seeds"),
     [
@@ -112,13 +122,7 @@ def test_there_are_as_many_seeds_as_end_in_time(
         done.update(run.folder for own in runs.values() for run in own)
 
     monkeypatch.setattr(running, "cores", lambda: machine)
-
-    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: passed[0]))
-    monkeypatch.setattr(running, "_carry_out", carry_out)
-    monkeypatch.setattr(running, "print_comparison", lambda *_: None)
-    monkeypatch.setattr(running, "Comparison", lambda numbers: SimpleNamespace(describe=dict))
-    monkeypatch.setattr(StudyRun, "done", property(lambda run: run.folder in done))
-    monkeypatch.setattr(StudyRun, "numbers", lambda run: {})
+    pretend(carry_out, passed, done, monkeypatch)
     for _ in range(2):  # the second time nothing is left to do
         console = Console(record=True, quiet=False, width=200)
         saved = running.run_demo(
@@ -129,3 +133,32 @@ def test_there_are_as_many_seeds_as_end_in_time(
     assert "All was done before" in console.export_text()
     other = running.run_demo(tmp_path / "demo", steps=10, seeds=(5, 6), minutes=6, protocol=PROTOCOL, console=console)
     assert other["seeds"][0] == 5, "not those that are there"
+
+
+@pytest.mark.parametrize("interrupted_at", [1, 2])
+def test_a_demo_that_was_interrupted_has_time_for_as_many_seeds_as_one_that_was_not(
+    interrupted_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first seed takes 100 seconds; it is interrupted after 99 of them, or the other seeds are."""
+    passed, done, calls = [0.0], set[Path](), 0
+
+    def carry_out(console: Any, runs: dict[str, list[StudyRun]], out: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == interrupted_at:
+            passed[0] += 99
+            raise KeyboardInterrupt
+        passed[0] += 1 if calls == interrupted_at + 1 else 100
+        done.update(run.folder for own in runs.values() for run in own)
+
+    monkeypatch.setattr(running, "cores", lambda: 2)
+    pretend(carry_out, passed, done, monkeypatch)
+
+    def begin() -> dict[str, Any]:
+        return running.run_demo(
+            tmp_path, steps=10, seeds=range(5), minutes=6, protocol=PROTOCOL, console=Console(quiet=True)
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert begin()["seeds"] == [0, 1, 2]

@@ -161,6 +161,24 @@ def test_a_run_that_was_begun_by_names_is_resumed_from_its_folder_alone(
         finetune(out=tmp_path / "run", resume=True, epochs=2)
 
 
+def test_a_list_of_images_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = "".join(f"scenes:40,size=32, image {index}\n" for index in range(30))
+    Path("list.txt").write_text(listed)
+    names = ("timm:vit_tiny_patch16_224,pretrained=no", "scenes:40,size=32", "scenes:20,size=32,split=test")
+    own = {"image_size": 32, "epochs": 1, "fraction": 1.0, "image_list": "list.txt"}
+    begun = finetune(*names, out="run", **SETTINGS | own)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    resumed = finetune(out=tmp_path / "run", resume=True)
+    assert begun is not None and resumed is not None and resumed.numbers == begun.numbers
+    Path("moved.txt").write_text(listed)
+    Path("other.txt").write_text(listed.replace("image 29", "image 39"))
+    assert finetune(out=tmp_path / "run", resume=True, image_list="moved.txt").numbers == begun.numbers
+    with pytest.raises(UserError, match="list_of_train_images="):
+        finetune(out=tmp_path / "run", resume=True, image_list="other.txt")
+
+
 def test_what_a_run_does_not_know_of_itself_is_asked_for(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"whole does not say what it was begun with.*`encoder`, `train`, `test`"):
         finetune(out=finished, resume=True)

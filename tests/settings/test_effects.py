@@ -44,6 +44,7 @@ def test_what_would_change_nothing_is_refused(given: dict[str, Any], words: str)
         {"optimizer": {"ema_momentum": 0.9, "muon_lr": 0.1}, "masking": {"targets": 2, "min_context": 0.5}},
         {"method": "data2vec", "optimizer": {"ema_by_steps": True}, "masking": {"mask_ratio": 0.5}},
         {"method": "mae", "masking": {"kind": "multiblock", "targets": 2}},
+        {"model_options": {"pretrained_cfg_overlay": {"file": "weights.pth"}}},
     ],
 )
 def test_what_has_an_effect_is_accepted(given: dict[str, Any]) -> None:

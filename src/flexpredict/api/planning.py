@@ -15,7 +15,7 @@ from flexpredict.settings.ranges import check_ranges
 from flexpredict.settings.recipe import Precision, Recipe
 from flexpredict.settings.run import PlanSettings, split_values
 from flexpredict.showing import SimpleResult, facts_table, numbers_table
-from flexpredict.training.recipe_parser import make_recipe
+from flexpredict.training.recipe_parser import choose_length, make_recipe
 
 if TYPE_CHECKING:
     from flexpredict.costs.estimate import Estimate
@@ -61,7 +61,7 @@ class PlanResult(SimpleResult):
     def tables(self) -> list[tuple[str, Table | None]]:
         parts = {
             name: {
-                "parameters, M": f"{part.parameters / 1e6:,.2f}",
+                "parameters, M": _digits(part.parameters / 1e6),
                 "forward, GFLOP": _digits(part.forward / 1e9),
                 "with backward, GFLOP": _digits(part.operations / 1e9),
             }
@@ -202,7 +202,7 @@ def plan(given: dict[str, Any]) -> PlanResult:
         given["data"] = str(given["data"])
     values, others = split_values(PlanSettings, given)
     asked = PlanSettings(**others)
-    recipe = make_recipe(values, asked.config)
+    recipe = choose_length(make_recipe(values, asked.config), given=values)
     check_ranges(recipe)
     check_ranges(asked)
     refuse_without_effect(recipe, values)

@@ -29,7 +29,7 @@ def read_arguments(
     for word in takewhile(lambda word: word != "--", words):
         if _is_option(word):
             _setting(_name(word), settings)
-    values: dict[str, Any] = {}
+    named: list[tuple[str, Any]] = []
     unnamed: list[str] = []
     left = list(words)
     while left:
@@ -42,7 +42,10 @@ def read_arguments(
             continue
         setting = _setting(_name(word), settings)
         taken = [word.partition("=")[2]] if "=" in word else _take_values(setting, left)
-        _put(values, setting.name, _value(setting, taken))
+        named.append((setting.name, _value(setting, taken)))
+    values: dict[str, Any] = {}
+    for name, value in sorted(named, key=lambda one: one[0].count(".")):  # groups before what overrides parts of them
+        _put(values, name, value)
     values |= _assign(unnamed, [settings[name] for name in positional if name not in values])
     for name, setting in settings.items():
         if setting.default is REQUIRED and name not in values:
@@ -97,7 +100,7 @@ def _put(values: dict[str, Any], name: str, value: Any) -> None:
         whole = _loaded(whole) if isinstance(whole, str) else whole
         if isinstance(whole, str):
             raise UserError(
-                f"--{group} {whole} is all of the {group}, and --{name} a part of it. Give the one or the other."
+                f"--{group} {whole} is all of the {group}, and --{name} a part of it. Give one or the other."
             )
         values[group] = whole if isinstance(whole, dict) else {}
         values = values[group]

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from datetime import timedelta
 
 _WAITED = 10.0  # seconds for the first rank, which may still be importing torch or listing images
 
@@ -21,7 +22,7 @@ def is_said_by_first_rank(message: str) -> bool:
 
     key = f"said {hashlib.sha256(message.encode(errors='surrogateescape')).hexdigest()}"
     with suppress(RuntimeError):  # the agents are gone, and their store with them
-        store, rank, _ = next(rendezvous("env://"))
+        store, rank, _ = next(rendezvous("env://", timeout=timedelta(seconds=_WAITED)))
         if rank == 0:
             store.set(key, "")
             return False

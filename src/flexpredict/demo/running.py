@@ -34,6 +34,7 @@ from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.signals import Stop
 
 _SETTINGS = "demo.json"
+_SECONDS = "seconds.json"  # that the first seed took
 _LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy")
 _BASELINES: dict[str, Baseline] = {UNTRAINED: "untrained", PIXELS: "raw pixels"}
 
@@ -80,8 +81,8 @@ def run_demo(
         with only_writer(out), interrupt_on_sigterm():
             results.unlink(missing_ok=True)  # of fewer seeds
             if minutes is not None and len(seeds) > 1:
-                _carry_out(console, plan_runs(out, steps, seeds[:1], protocol), out)
-                spent = time.monotonic() - started
+                first = plan_runs(out, steps, seeds[:1], protocol)
+                spent = _carry_out_timed(console, first, out, str(seeds[0]), started)
                 fitting = _seeds_in_time(60 * minutes, spent)
                 if fitting < len(seeds):
                     console.print(
@@ -128,6 +129,22 @@ def plan_runs(out: Path, steps: int, seeds: Sequence[int], protocol: Protocol) -
         return StudyRun(folder, plan, train, test, how, _BASELINES.get(row))
 
     return {row: [run(row, seed) for seed in (seeds if row in ARMS else seeds[:1])] for row in ROWS}
+
+
+def _carry_out_timed(
+    console: Console, runs: dict[str, list[StudyRun]], out: Path, seed: str, started: float
+) -> float:
+    """The seconds that the runs of this seed took, with those before they were interrupted."""
+    record = out / _SECONDS
+    known: dict[str, float] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    if seed in known and all(run.done for own in runs.values() for run in own):
+        return known[seed]
+    try:
+        _carry_out(console, runs, out)
+    finally:
+        known[seed] = known.get(seed, 0.0) + time.monotonic() - started
+        write_json_atomically(record, known)
+    return known[seed]
 
 
 def _seeds_in_time(seconds: float, first: float) -> int:

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from flexpredict.data.augmentation import draw_crops
+from flexpredict.data.label_subsets import all_but, label_subset, strata
 from flexpredict.data.sources.opening import ImageSource
 from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.errors import UserError
 from flexpredict.evaluation.knn import knn_accuracy
 from flexpredict.evaluation.linear import L2_WITHOUT_VALIDATION, linear_probe
 from flexpredict.model.encoder import Encoder
@@ -16,6 +18,7 @@ from flexpredict.runs.metrics import Record
 from flexpredict.settings.augmentation import PRESETS
 
 _MOST_IMAGES = 2_500
+_MOST_CLASSES = 100  # of more, each would have too few images
 _HELD_OUT = 0.2
 _BATCH = 250
 _NEIGHBORS = 20
@@ -26,13 +29,12 @@ def online_probe(
 ) -> Callable[[Encoder], Record]:
     """A function from an encoder to its k-NN and linear accuracy on images of the labeled `source`.
 
-    Up to 2,500 images, the same every time; a fifth of them are classified by the rest. The penalty of the linear
-    probe is fixed: choosing it each time would take longer than everything else.
+    Up to 2,500 images of up to 100 classes, the same every time; the rest classifies a fifth of each class. The penalty
+    of the linear probe is fixed: choosing it each time would take longer than everything else.
     """
     assert source.labels is not None
     every_label = source.labels
-    labeled = (every_label >= 0).nonzero()[:, 0]
-    chosen = labeled[permutation(stream_key(seed, "online probe"), len(labeled))[:_MOST_IMAGES]]
+    chosen = _chosen(every_label, source.name, seed)
 
     def features_of(encoder: Encoder, indices: Tensor) -> tuple[Tensor, Tensor]:
         images, unreadable = source.read(indices, draw_crops(PRESETS["none"], indices), image_size)
@@ -47,11 +49,30 @@ def online_probe(
         encoder.train(was_training)
         features = torch.cat([part for part, _ in parts])
         labels = every_label[torch.cat([indices for _, indices in parts])]
-        held_out = max(1, round(_HELD_OUT * len(labels)))
-        split = features[held_out:], labels[held_out:], features[:held_out], labels[:held_out]
-        found = {"knn_accuracy": knn_accuracy(*split, k=min(_NEIGHBORS, len(labels) - held_out))}
-        if len(labels[held_out:].unique()) > 1:  # nothing to tell apart otherwise
+        known = label_subset(strata(labels, len(labels)), 1 - _HELD_OUT, seed)  # some of every class
+        asked = all_but(known, len(labels))
+        if not len(asked):  # so many could not be read
+            return {}
+        split = features[known], labels[known], features[asked], labels[asked]
+        found = {"knn_accuracy": knn_accuracy(*split, k=min(_NEIGHBORS, len(known)))}
+        if len(labels[known].unique()) > 1:  # nothing to tell apart otherwise
             found["linear_accuracy"] = linear_probe(*split, l2=L2_WITHOUT_VALIDATION).accuracy
         return found
 
     return accuracies
+
+
+def _chosen(labels: Tensor, name: str, seed: int) -> Tensor:
+    """Indices of the images to classify: classes in proportion, each of at least two images."""
+    labeled = (labels >= 0).nonzero()[:, 0]
+    classes, counts = labels[labeled].unique(return_counts=True)
+    classes = classes[counts > 1]  # one to learn from, one to classify
+    if len(classes) < 2:
+        raise UserError(
+            f"Probing while training needs two classes of two images each, and {name} has {len(classes)} such. Name "
+            "other images with probe_data, or leave out probe_every."
+        )
+    classes = classes[permutation(stream_key(seed, "classes of the online probe"), len(classes))[:_MOST_CLASSES]]
+    labeled = labeled[torch.isin(labels[labeled], classes)]
+    share = min(1.0, _MOST_IMAGES / len(labeled))
+    return labeled[label_subset(strata(labels[labeled], len(labeled)), share, seed)]

@@ -110,7 +110,8 @@ def biased_block(block: Any, tokens: Tensor, bias: Tensor) -> Tensor:
     return x + block.drop_path2(y if block.gamma_2 is None else block.gamma_2 * y)  # type: ignore[no-any-return]
 
 
-@torch.compiler.disable  # ratios are found step by step, by grids that vary: nothing that can be compiled
+# Kept out of what is compiled: its ratios are found step by step, for grids that vary.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def resized_table(table: Tensor, old: Grid, new: Grid) -> Tensor:
     """The table for another grid, interpolated as BEiT does it (see `_places`); the class token's rows stay."""
     if old == new:

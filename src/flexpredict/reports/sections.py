@@ -104,7 +104,7 @@ SECTIONS = (
             Metric("lr", "Learning rate", "How far each step goes.", noisy=False),
             Metric("weight_decay", "Weight decay", "How strongly weights are pulled to zero.", noisy=False),
             Metric("ema_momentum", "EMA momentum", "How slowly the target encoder follows.", noisy=False, digits=5),
-            Metric("grad_norm", "Gradient norm", "Length of the gradient over all weights."),
+            Metric("grad_norm", "Gradient norm", "Length of the gradient over all weights, before clipping."),
         ),
     ),
     Section(

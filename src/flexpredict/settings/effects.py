@@ -88,14 +88,11 @@ def _is_changed(name: str, values: Mapping[str, Any]) -> bool:
     return bool(values.get(name, usual) != usual)
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if not isinstance(value, Mapping):
-            yield f"{prefix}{name}", value
-        elif not _is_whole(name, value):
-            yield from _leaves(value, f"{prefix}{name}.")
-
-
-def _is_whole(name: str, values: Mapping[str, Any]) -> bool:
-    group = getattr(Recipe(), name)
-    return is_dataclass(group) and values.keys() >= {field.name for field in fields(group)}
+def _leaves(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    usual = Recipe()
+    for name, value in given.items():
+        group = getattr(usual, name)
+        if not (isinstance(value, Mapping) and is_dataclass(group)):
+            yield name, value
+        elif not value.keys() >= {field.name for field in fields(group)}:
+            yield from ((f"{name}.{key}", part) for key, part in value.items())

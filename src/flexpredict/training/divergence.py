@@ -84,7 +84,7 @@ class LossGuard:
             return False
         value = float(loss)
         bad = not math.isfinite(value) or value > self._limit
-        bad = bad or not math.isfinite(gradient_norm(model))
+        bad = bad or not math.isfinite(float(gradient_norm(model)))
         if any(gather(self._fabric, bad)):
             self.left_out.add(step)
             if len(self.left_out) > _MOST_LEFT_OUT:
@@ -102,21 +102,18 @@ class LossGuard:
 REMEDY = "Try a lower optimizer.lr, a longer warm-up, optimizer.clip_grad 1.0, or precision 32-true, in a new run."
 
 
-def gradient_norm(model: nn.Module) -> float:
-    return float(_gradient_norm(model))
-
-
-def clip_gradients(model: nn.Module, most: float) -> None:
-    """All of them, whichever optimizer has them, by one factor."""
-    torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, _gradient_norm(model))
-
-
-def _gradient_norm(model: nn.Module) -> Tensor:
+def gradient_norm(model: nn.Module) -> Tensor:
+    """Of all gradients together, on the device."""
     norm = torch.nn.utils.get_total_norm(
         [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     )
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     return whole
+
+
+def clip_gradients(model: nn.Module, most: float, norm: Tensor) -> None:
+    """All of them, whichever optimizer has them, by one factor. norm: what `gradient_norm` found."""
+    torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, norm)
 
 
 def _own_part(tensor: Tensor) -> Tensor:

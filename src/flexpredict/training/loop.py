@@ -142,10 +142,12 @@ class Training:
             self._model.forget_pass()
             self._log.warn(step + 1, f"The loss of step {step + 1} is {float(loss):.3g}: its batch was left out.")
         else:
-            if settings.clip_grad is not None:
-                clip_gradients(self._model, settings.clip_grad)
-            if due:
-                record["grad_norm"] = gradient_norm(self._model)
+            if due or settings.clip_grad is not None:
+                norm = gradient_norm(self._model)
+                if settings.clip_grad is not None:
+                    clip_gradients(self._model, settings.clip_grad, norm)
+                if due:
+                    record["grad_norm"] = float(norm)  # before clipping, or spikes would not be seen
             for optimizer in self._wrapped_optimizers:
                 optimizer.step()
             record |= self._model.after_step(momentum)

@@ -80,9 +80,8 @@ def _asked(given: dict[str, Any]) -> FinetuneSettings:
     """What was given, over what a run that is resumed has recorded."""
     values = typed_values(FinetuneSettings, given)
     if values.get("resume"):
-        values = {
-            name: value for name, value in values.items() if value is not None
-        }  # left open: the run has its own
+        # What is left open is as the run has it.
+        values = {name: value for name, value in values.items() if value is not None}
         values = merge(_recorded(RunFolder(Path(values.get("out", FinetuneSettings.out))), values), values)
     for name in _NAMED:
         if values.get(name) is None:
@@ -100,13 +99,14 @@ def _recorded(folder: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(f'`{name}`' for name in missing)}."
         )
     if "encoder" in given:  # it has options of its own
-        names = {name: value for name, value in names.items() if name in _NAMED}
+        options = {field.name for field in fields(EncoderOptions)}
+        names = {name: value for name, value in names.items() if name not in options}
     settings = {field.name: saved[field.name] for field in fields(Finetuning) if field.name in saved}
     return typed_values(FinetuneSettings, {**settings, **names})
 
 
 def _names(asked: FinetuneSettings) -> dict[str, Any]:
-    """What is needed to open the same encoder and images again; things that were given opened have no names."""
+    """What is needed to open the same encoder and images from any folder; what was given opened has no name."""
     from flexpredict.data.sources.opening import absolute_names
     from flexpredict.encoders.names import absolute_name
 
@@ -115,6 +115,8 @@ def _names(asked: FinetuneSettings) -> dict[str, Any]:
         for name, data in (("train", asked.train), ("test", asked.test))
         if isinstance(data, str | list)
     }
+    if asked.image_list is not None:
+        names["image_list"] = str(Path(asked.image_list).absolute())
     if isinstance(asked.encoder, str):
         names["encoder"] = absolute_name(asked.encoder)
         names |= {field.name: getattr(asked, field.name) for field in fields(EncoderOptions)}

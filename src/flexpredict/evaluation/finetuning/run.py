@@ -96,8 +96,9 @@ def _prepare(claim: Claim, config: dict[str, Any], resume: bool) -> None:
     if resume:
         saved = folder.load_config()
         # Encoder and images may have moved. Earlier versions knew test images by their name alone.
-        free = ("names", "encoder", "train", "test" if "list_of_test_images" in saved else "list_of_test_images")
-        folder.refuse_changes(config, (*FREE_ON_RESUME, *free), saved)
+        moved = ("names", "encoder", "train", "image_list")
+        test = "test" if "list_of_test_images" in saved else "list_of_test_images"
+        folder.refuse_changes(config, (*FREE_ON_RESUME, *moved, test), saved)
     else:
         claim.begin()
         folder.save_config(config)
