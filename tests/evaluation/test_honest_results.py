@@ -19,9 +19,9 @@ from flexpredict.cli import main
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
-from flexpredict.evaluation import labeled_images as overlap_module
-from flexpredict.evaluation.labeled_images import overlap
+from flexpredict.evaluation import shared_images
 from flexpredict.evaluation.probe import probe
+from flexpredict.evaluation.shared_images import overlap
 from flexpredict.runs.run_record import read_run
 
 pytestmark = pytest.mark.usefixtures("few_penalties")
@@ -73,11 +73,37 @@ def test_copies_under_other_names_are_found(tmp_path: Path) -> None:
 
 
 def test_of_large_sets_a_sample_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap_module, "_MOST", 20)
+    monkeypatch.setattr(shared_images, "_MOST", 20)
     half, whole = open_source("scenes:50,size=16"), open_source("scenes:100,size=16")
     found = overlap(whole, half, QUIET)
     assert found.startswith("At least ") and "of 20 test images that were compared" in found
     assert overlap(whole, open_source("scenes:100,size=16,split=test"), QUIET) == ""
+
+
+def test_test_images_that_pretraining_has_seen_are_told(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for count, folder in ((12, "train"), (6, "test")):
+        for name in ("cat", "dog"):
+            images = write_pictures(tmp_path / "all" / folder / name, count)
+            if folder == "test":  # others than those of the same numbers in train
+                for file in images.iterdir():
+                    file.write_bytes(file.read_bytes() + f"{name} {file.name}".encode())
+    pretrain("all", tmp_path / "run", **{**RECIPE, "epochs": 0.2})
+    words = ["--train", "all/train", "--test", "all/test", *QUICK, "--table", "all.csv"]
+    assert main(["probe", "run", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "WARNING: 12 of 12 test images were seen in pre-training, without labels." in printed
+    assert "TEST IMAGES SEEN IN PRE-TRAINING" in (here / "all.csv").read_text().splitlines()[0]
+    (file,) = (here / "results").iterdir()
+    written = json.loads(file.read_text())
+    assert written["protocol"]["overlap"] == "" and "Of new images" in written["warnings"][0]
+
+    pretrain("all/train", tmp_path / "clean", **{**RECIPE, "epochs": 0.2})
+    (tmp_path / "run" / "config.yaml").write_text("data: nowhere\n")
+    for run in ("clean", "run"):
+        result = probe(run, "all/train", "all/test", labels=[1.0], l2=0.1, neighbors=0, out=None)
+        assert result.protocol["seen_in_pretraining"] == "" and result.warnings == []
 
 
 def test_no_result_replaces_one_of_another_protocol(encoder: ViTEncoder, tmp_path: Path) -> None:

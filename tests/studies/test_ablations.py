@@ -93,6 +93,17 @@ def test_validation_images_are_measured_and_named(tmp_path: Path, in_process: li
 
 
 @pytest.mark.usefixtures("quick_measures", "no_figures")
+def test_a_study_tested_on_its_training_images_says_so_everywhere(tmp_path: Path, in_process: list[str]) -> None:
+    console, own = recording(), "scenes:64,size=32"
+    request = asked(tmp_path, "lr", test=own, transfer=[own, own], seeds=1, levels=[1e-3, 2e-3])
+    assert ablate(request, console=console)
+    sentence = "All 64 test images are also training images."
+    saved = json.loads((tmp_path / "lr" / "results.json").read_text())
+    assert saved["warnings"] == [sentence, f"transfer, linear: {sentence}"]
+    assert f"WARNING: {sentence}" in said(console) and sentence in (tmp_path / "lr" / "table.md").read_text()
+
+
+@pytest.mark.usefixtures("quick_measures", "no_figures")
 def test_what_is_done_is_not_done_again(tmp_path: Path, in_process: list[str]) -> None:
     ablate(asked(tmp_path, "table6", seeds=1), console=recording())
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*.safetensors")}

@@ -130,6 +130,9 @@ def test_claims_are_judged_by_the_interval_of_their_paired_difference(tmp_path: 
     assert "| undecided " in said["… and better than learned positions (+3.4)"]
     assert "**refuted** [-1.0 ± 0.0]" in said["… and better than on both (+1.0)"]
     assert "They tie features less to the place" not in said, "nobody measured it"
+    assert "\n3 of the 7 intervals exclude zero; about 0 would by chance" in claims_table(
+        tmp_path, tmp_path / "README.md"
+    )
     twice = said["On MAE stochastic positions are no gain"]
     assert "| **refuted** [+1.6 ± 0.1](mae-long/README.md) | **confirmed** [+0.1 ± 0.1](mae-small/README.md)" in twice
 
@@ -156,6 +159,28 @@ def test_claims_over_levels_and_freedoms_are_means_and_differences_of_difference
     assert said[texts["fig4"]].startswith("‖A‖ | **confirmed** [-2.00 ± 0.00]")
 
 
+def test_a_small_gain_beyond_chance_refutes_that_there_is_none() -> None:
+    no_gain = next(claim for claim in CLAIMS if claim.sign == 0)
+    gains = {"refuted": (0.55, 0.6, 0.5), "confirmed": (-0.1, 0.2, 0.1), "undecided": (-1.0, 2.0, 0.5)}
+    for verdict, values in gains.items():
+        assert no_gain.verdict(Estimate.of(values)) == verdict
+    assert no_gain.verdict(Estimate.of([-2.0, -2.1, -1.9])) == "confirmed"
+
+
+def test_claims_of_accuracy_are_about_the_fewest_labels_in_whatever_order_they_were_named(tmp_path: Path) -> None:
+    shares = {"linear, 100 % labels": 0.0, "linear, 5 % labels": 2.0}
+    arms = []
+    for name, better in (("sin-cos", 0), ("StoP", 1)):
+        one = arm(name, 1, 1, 1)
+        arms.append({**one, "numbers": {share: [gain * better] * 3 for share, gain in shares.items()}})
+    write_results(tmp_path / "table6-a", "table6", [arm("sin-cos", 1, 1, 1), arm("StoP", 2, 2, 2)])
+    write_results(tmp_path / "table6-b", "table6", arms)
+    first = claimed(tmp_path)["Stochastic positions are better than sin-cos (+3.5)"]
+    assert first.startswith("linear, 1 % labels | **confirmed** [+1.0 ± 0.0](table6-a/README.md) | ")
+    assert first.endswith("**confirmed** [+2.0 ± 0.0](table6-b/README.md) (linear, 5 % labels)")
+
+
 def test_one_seed_decides_nothing(tmp_path: Path) -> None:
     write_results(tmp_path / "table6", "table6", [arm("sin-cos", 10.0), arm("StoP", 90.0)])
-    assert "| undecided [+80.0](" in claims_table(tmp_path, tmp_path / "README.md")
+    table = claims_table(tmp_path, tmp_path / "README.md")
+    assert "| undecided [+80.0](" in table and "0 of the 0 intervals" in table

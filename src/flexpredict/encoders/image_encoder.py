@@ -60,6 +60,7 @@ class ImageEncoder(nn.Module, ABC):
         self.patch_size, self.image_size = patch_size, image_size
         self.pooling = pooling
         self.unfinished = False  # whether its run had not reached its last step; `what` says which step it was
+        self.pretrained_on: tuple[str, ...] = ()  # names of the images of its run, where they are known
         self.details: tuple[str, ...] = ()  # what was found in its files and what was left out, a line each
         self.mean, self.std = tuple(mean), tuple(std)
         self._mean: Tensor

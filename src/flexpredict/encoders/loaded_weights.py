@@ -34,6 +34,7 @@ class LoadedWeights:
     mean: tuple[float, ...] = MEAN  # of the pixels it was trained with
     std: tuple[float, ...] = STD
     trained: Trained | None = None  # how far the run had come, where that is known
+    pretrained_on: tuple[str, ...] = ()  # names of the images of the run, where that is known
 
     @property
     def pooling(self) -> Pooling:
@@ -83,4 +84,14 @@ def read_own(path: Path, which: Which = "target") -> LoadedWeights:
             )
         role, tensors = "context encoder", model_tensors(checkpoint, "context_encoder.vit.")
         trained = Trained(int(read_state(checkpoint)["step"]), None if trained is None else trained.steps)
-    return LoadedWeights("", role, spec, tensors, trained=trained)
+    return LoadedWeights("", role, spec, tensors, trained=trained, pretrained_on=_images_of_run(path))
+
+
+def _images_of_run(path: Path) -> tuple[str, ...]:
+    """Of the run that this is, or that the file lies in."""
+    folder = RunFolder(path if path.is_dir() else path.parent)
+    try:
+        data = folder.load_config().get("data")
+    except UserError:  # there is none, or it is damaged: the weights do not need it
+        return ()
+    return (data,) if isinstance(data, str) else tuple(data) if isinstance(data, list) else ()

@@ -59,6 +59,7 @@ class ViTEncoder(ImageEncoder):
             std=loaded.std,
         ).eval()
         encoder.unfinished = loaded.trained is not None and loaded.trained.is_unfinished
+        encoder.pretrained_on = loaded.pretrained_on
         return encoder
 
     def timm(self) -> nn.Module:
@@ -89,7 +90,7 @@ class ViTEncoder(ImageEncoder):
             mean=self.mean,
             std=self.std,
         ).eval()
-        copy.unfinished = self.unfinished
+        copy.unfinished, copy.pretrained_on = self.unfinished, self.pretrained_on
         return copy
 
     def architecture(self) -> str:

@@ -1,28 +1,19 @@
-"""Training and test images: which to use, that both have the same classes, and that no image is in both."""
+"""Training and test images: which to use, and that both have the same classes."""
 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
-from lightning_fabric import Fabric
-from rich.console import Console
 from torch import Tensor
 
-from flexpredict.cores import cores
-from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.label_subsets import all_but, label_subset
 from flexpredict.data.sources.derived import SubsetSource
-from flexpredict.data.sources.image_source import ImageSource, content_digest, evenly_spaced
+from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError, did_you_mean, some_of
-from flexpredict.progress import Counting
-from flexpredict.showing import say
-from flexpredict.training.engine import on_first_rank
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 
@@ -200,50 +191,3 @@ def _first_that_opens(data: str, splits: Sequence[str]) -> ImageSource:
         f"{data} has no {' or '.join(splits)} images that could be opened: {problems[0]} Or name both, as "
         "NAME=TRAIN::TEST."
     )
-
-
-_MOST = 20_000  # images of each set that are compared; of a larger set, evenly spaced ones
-
-
-def warn_of_overlap(train: ImageSource, test: ImageSource, fabric: Fabric, console: Console) -> str:
-    """Warn on the console if images are in both sets. Returns the sentence for the protocol, or an empty one."""
-    sentence = on_first_rank(fabric, lambda: overlap(train, test, console))
-    if sentence:
-        say(console, f"WARNING: {sentence}")
-    return sentence
-
-
-def overlap(train: ImageSource, test: ImageSource, console: Console) -> str:
-    """How many test images are also training images, in a sentence; of large sets a sample is compared."""
-    if train.fingerprint() == test.fingerprint():
-        return f"All {len(test):,} test images are also training images."
-    known = set(_contents(train, console))
-    asked = _contents(test, console)
-    count = sum(content in known for content in asked)
-    if not count:
-        return ""
-    if max(len(train), len(test)) <= _MOST:
-        return f"{count:,} of {len(test):,} test images are also training images."
-    return f"At least {count:,} of {len(asked):,} test images that were compared are also training images."
-
-
-def _contents(source: ImageSource, console: Console) -> list[bytes]:
-    """A digest of each image as it is stored; images that cannot be read have none."""
-    indices = evenly_spaced(len(source), _MOST)
-    contents = []
-    with (
-        Counting(console, f"comparing {source.name}", "images", len(indices)) as counting,
-        ThreadPoolExecutor(cores()) as pool,
-    ):
-        for content in pool.map(partial(_content, source), indices):
-            contents += [] if content is None else [content]
-            counting.add(1)
-    return contents
-
-
-def _content(source: ImageSource, index: int) -> bytes | None:
-    found = source.record(index)
-    try:
-        return None if isinstance(found, UnreadableImage) else content_digest(found.content())
-    except UnreadableImage:
-        return None

@@ -29,8 +29,8 @@ def online_probe(
 ) -> Callable[[Encoder], Record]:
     """A function from an encoder to its k-NN and linear accuracy on images of the labeled `source`.
 
-    Up to 2,500 images of up to 100 classes, the same every time; the rest classifies a fifth of each class. The penalty
-    of the linear probe is fixed: choosing it each time would take longer than everything else.
+    Up to 2,500 images of up to 100 classes, the same every time; a fifth of them are classified by the rest. The
+    penalty of the linear probe is fixed: choosing it each time would take longer than everything else.
     """
     assert source.labels is not None
     every_label = source.labels

@@ -16,10 +16,11 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
 from flexpredict.evaluation.knn import knn_accuracy
-from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, warn_of_overlap, with_labels
+from flexpredict.evaluation.labeled_images import LabeledImages, listed, numbered_alike, with_labels
 from flexpredict.evaluation.linear import linear_probe
 from flexpredict.evaluation.probe import ProbeOptions
 from flexpredict.evaluation.results import Result, Results, encoder_facts, mean_and_interval
+from flexpredict.evaluation.shared_images import shared_images
 from flexpredict.features.extraction import cached_features
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
@@ -43,7 +44,7 @@ def run_probe(
     fabric, console = fabric or Fabric(accelerator="cpu", devices=1), console or Console(quiet=True)
     # Settings that cannot work are refused before hours of extraction.
     train_images, test_images, shares, lists = check_probe(train, test, probing)
-    overlap = warn_of_overlap(train_images.source, test_images.source, fabric, console)
+    shared = shared_images(encoder, train_images.source, test_images.source, fabric, console)
     known = _features(encoder, train_images, how, fabric, console)
     asked = _features(encoder, test_images, how, fabric, console)
     subsets = {f"linear, {_percent(share)} labels": _subsets(known, share, probing) for share in shares}
@@ -71,7 +72,7 @@ def run_probe(
         "settings": ", ".join(filter(None, (how.settings(encoder), _unusual(probing)))),
         "train": known.counts(train.name),
         "test": asked.counts(test.name),
-        "overlap": overlap,
+        **shared,
         "classes": len(torch.unique(known.labels)),
         "standardized": "by mean and deviation of the training features",
         "l2": "chosen on held-out training images" if probing.l2 is None else probing.l2,

@@ -61,6 +61,8 @@ class Result:
             self.warnings.append(f"The {self.encoder}: these are not the numbers of the finished run.")
         if overlap := self.protocol.get("overlap"):
             self.warnings.append(f"{overlap} So these numbers do not tell how well new images are understood.")
+        if seen := self.protocol.get("seen_in_pretraining"):
+            self.warnings.append(f"{seen} Of new images the encoder may understand less.")
         for role in ("train", "test"):
             counts = self.protocol.get(role) or {}
             if counts.get("unreadable"):

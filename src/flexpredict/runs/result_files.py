@@ -25,7 +25,8 @@ def read_result(file: Path) -> dict[str, Any] | None:
 def unusual_settings(protocol: Mapping[str, Any]) -> list[str]:
     """What sets numbers apart from others on the same data, in words: for titles, columns, files and model cards."""
     overlap = "TESTED ON TRAINING IMAGES" if protocol.get("overlap") else ""
-    return [words for words in (protocol.get("settings"), overlap) if words]
+    seen = "TEST IMAGES SEEN IN PRE-TRAINING" if protocol.get("seen_in_pretraining") else ""
+    return [words for words in (protocol.get("settings"), overlap, seen) if words]
 
 
 def measured_in_words(task: str, data: str, protocol: Mapping[str, Any]) -> str:

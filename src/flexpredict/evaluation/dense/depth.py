@@ -34,9 +34,9 @@ from flexpredict.evaluation.dense.patches import (
     open_patches,
     patch_of_pixels,
 )
-from flexpredict.evaluation.labeled_images import warn_of_overlap
 from flexpredict.evaluation.results import Result
 from flexpredict.evaluation.ridge import fit_readout
+from flexpredict.evaluation.shared_images import shared_images
 from flexpredict.features.workspace import Workspace
 from flexpredict.named_options import split_options
 from flexpredict.showing import numbers_table, say
@@ -72,7 +72,7 @@ def measure_depth(
     (limits, warnings), (_, more) = (_survey(images, space.console) for images in (train, test))
     for sentence in (warnings := warnings + more):
         say(space.console, f"WARNING: {sentence}")
-    overlap = warn_of_overlap(train.source, test.source, space.fabric, space.console)
+    shared = shared_images(space.encoder, train.source, test.source, space.fabric, space.console)
     known, tested = open_patches(space, asked, size, train, test)
     readout, moments, candidates = fit_readout(_patches(known))
     mean = float(moments.mean()[-1])
@@ -89,7 +89,7 @@ def measure_depth(
             of_mean.add(truth, np.full_like(truth, mean))
             gallery.add(index, truth, predicted)
     protocol: dict[str, Any] = {
-        **dense_protocol(known, tested, {f"up to {asked.max_depth} m": asked.max_depth is not None}, overlap),
+        **dense_protocol(known, tested, {f"up to {asked.max_depth} m": asked.max_depth is not None}, shared),
         "scale": asked.scale,
         "max_depth": asked.max_depth,
         "target_of_a_patch": "the mean of its known pixels; it counts as much as it has known pixels",

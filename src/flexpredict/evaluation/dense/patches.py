@@ -129,9 +129,12 @@ def check_dense(encoder: ImageEncoder, asked: DenseFeatures, train: MappedImages
 
 
 def dense_protocol(
-    known: PatchesWithMaps[Any], tested: PatchesWithMaps[Any], unusual: dict[str, bool], overlap: str
+    known: PatchesWithMaps[Any], tested: PatchesWithMaps[Any], unusual: dict[str, bool], shared: dict[str, str]
 ) -> dict[str, Any]:
-    """The beginning of a protocol. unusual: further settings in words, and whether they are not the default."""
+    """The beginning of a protocol.
+
+    unusual: further settings in words, and whether they are not the default; shared: what `shared_images` found.
+    """
     how, size = known.asked, known.size
     settings = {f"last {how.layers} layers": how.layers != 1, str(size): not size.is_usual, **unusual}
     return {
@@ -142,7 +145,7 @@ def dense_protocol(
         "settings": ", ".join(words for words, said in settings.items() if said),
         "train": known.counts(),
         "test": tested.counts(),
-        "overlap": overlap,
+        **shared,
     }
 
 

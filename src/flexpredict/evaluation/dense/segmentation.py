@@ -32,10 +32,10 @@ from flexpredict.evaluation.dense.patches import (
 )
 from flexpredict.evaluation.index_masks import VOID, Mask, overlaid
 from flexpredict.evaluation.knn import Neighbors
-from flexpredict.evaluation.labeled_images import warn_of_overlap
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
 from flexpredict.evaluation.probing import fitting_device
 from flexpredict.evaluation.results import Result
+from flexpredict.evaluation.shared_images import shared_images
 from flexpredict.features.workspace import Workspace
 from flexpredict.randomness import permutation, stream_key
 from flexpredict.showing import numbers_table, say
@@ -81,7 +81,7 @@ def measure_segmentation(
     classes = settle_classes(*surveys, labels)
     for sentence in (warnings := survey_warnings(*surveys, classes, size, space.encoder)):
         say(space.console, f"WARNING: {sentence}")
-    overlap = warn_of_overlap(train.source, test.source, space.fabric, space.console)
+    shared = shared_images(space.encoder, train.source, test.source, space.fabric, space.console)
     known, tested = open_patches(space, asked, size, train, test)
     patches = sample_patches(known, classes, len(train), asked.patches, asked.seed, fitting_device(space.fabric))
     heads = fit_heads(patches, classes, asked)
@@ -106,7 +106,7 @@ def measure_segmentation(
         f"seed {asked.seed}": asked.seed != SegmentationSettings.seed,
     }
     protocol: dict[str, Any] = {
-        **dense_protocol(known, tested, unusual, overlap),
+        **dense_protocol(known, tested, unusual, shared),
         "classes": len(classes),
         "patches": len(patches.labels),
         "target_of_a_patch": "the class of most of its labeled pixels",

@@ -19,10 +19,10 @@ from flexpredict.evaluation.labeled_images import (
     choose,
     hold_out,
     numbered_alike,
-    warn_of_overlap,
     with_labels,
 )
 from flexpredict.evaluation.results import Result, encoder_facts, write_result
+from flexpredict.evaluation.shared_images import shared_images
 from flexpredict.features.workspace import Workspace
 from flexpredict.runs.claim import Claim
 from flexpredict.runs.run_folder import RunFolder
@@ -52,7 +52,7 @@ def run_finetuning(
     test_images = numbered_alike(with_labels(test, "test"), labeled)
     chosen = choose(labeled, settings.image_list, settings.fraction, settings.seed)
     train_images, held_out = hold_out(chosen, settings.held_out, settings.seed)
-    overlap = warn_of_overlap(train_images.source, test_images.source, fabric, console)
+    shared = shared_images(encoder, train_images.source, test_images.source, fabric, console)
     plan = make_plan(settings, encoder, len(train_images), fabric.device, fabric.world_size)
     facts = {
         **encoder_facts(encoder),
@@ -83,7 +83,7 @@ def run_finetuning(
 
     share = plan.batch_size // fabric.world_size
     classified = classify(fabric, model, test_images, plan.image_size, share, plan.workers, console)
-    result = _result(plan, space, facts, overlap, classified)
+    result = _result(plan, space, facts, shared, classified)
     if fabric.is_global_zero:
         save_classifier(folder.path / "model.safetensors", model)
         write_result(result, folder.path / "result.json")
@@ -133,7 +133,7 @@ def _announce(
 
 
 def _result(
-    plan: FinetunePlan, space: Workspace, facts: dict[str, Any], overlap: str, classified: Classified
+    plan: FinetunePlan, space: Workspace, facts: dict[str, Any], shared: dict[str, str], classified: Classified
 ) -> Result:
     task = "fine-tuning"
     if plan.image_list is not None:
@@ -155,7 +155,7 @@ def _result(
                 "images": facts["test_images"] - len(classified.unreadable),
                 "unreadable": len(classified.unreadable),
             },
-            "overlap": overlap,
+            **shared,
             "steps": plan.steps,
             "settings": f"{size}, {plan.epochs:g} epochs of {plan.batch_size} at {plan.lr:.2g}",
         },

@@ -12,7 +12,7 @@ from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
-from flexpredict.evaluation.labeled_images import numbered_alike, warn_of_overlap, with_labels
+from flexpredict.evaluation.labeled_images import numbered_alike, with_labels
 from flexpredict.evaluation.linear import FittedProbe, fit_probe
 from flexpredict.evaluation.location.place import (
     Patches,
@@ -25,6 +25,7 @@ from flexpredict.evaluation.location.place import (
 )
 from flexpredict.evaluation.probing import fitting_device
 from flexpredict.evaluation.results import Result, encoder_facts
+from flexpredict.evaluation.shared_images import shared_images
 from flexpredict.features.encoding import feature_shape
 from flexpredict.features.extraction import Features, cached_features
 from flexpredict.features.workspace import Workspace
@@ -85,7 +86,7 @@ def measure_location(
     planned = plan_shifts(grid, encoder.patch_size, shifts)
     train, test = _train_and_test(data, test, images, seed)
     labels = _labels(train, test)
-    overlap = warn_of_overlap(train, test, fabric, console)
+    shared = shared_images(encoder, train, test, fabric, console)
 
     known, asked = (Patches(encoder, source, how, fabric.device, console) for source in (train, test))
     readout, choice = fit_places(known, grid)
@@ -102,7 +103,7 @@ def measure_location(
         "settings": ", ".join(filter(None, (how.settings(encoder), f"{images} images" if images else ""))),
         "train": known.counts(),
         "test": asked.counts(),
-        "overlap": overlap,
+        **shared,
         "grid": f"{grid[0]}x{grid[1]}",
         "location_share": "of the test images, corrected for finite samples",
         "read_out": "ridge regression on standardized features of single patches; penalty chosen on held-out "

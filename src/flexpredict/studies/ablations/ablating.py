@@ -31,6 +31,8 @@ def ablate(asked: Ablation, console: Console | None = None) -> bool:
     agenda = make_agenda(asked, console)
     pending = [run for run in agenda.work.values() if not run.done]
     _show_plan(console, agenda)
+    for warning in agenda.warnings:
+        say(console, f"WARNING: {warning}")
     at_a_time = min(asked.jobs or usual_jobs(hardware(asked.base)[0]), max(1, len(pending)))
     tasks = [task_of([run], asked.folder / "logs", asked.nice) for run in pending]
     with stop_on_signal() as stop, nullcontext() if asked.dry_run else only_writer(asked.folder):

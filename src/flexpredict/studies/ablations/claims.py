@@ -1,13 +1,14 @@
-"""What became of the paper's claims: one table over all chapters, `python -m flexpredict.studies.ablations.claims`.
+"""The paper's claims in one table over all chapters, `python -m flexpredict.studies.ablations.claims`.
 
 Each claim is a difference between arms of a study, taken seed by seed. It is confirmed where the 95 % interval of the
 difference lies on the side of zero that the paper says, refuted where it lies on the other side, else undecided. That
-something is no gain is confirmed where the interval excludes a gain of one point.
+something is no gain is refuted by any gain beyond chance, and confirmed where the interval excludes one of a point.
 """
 
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from flexpredict.studies.ablations.downstream import CLEVR, DAVIS, TRANSFER
 from flexpredict.studies.ablations.summary import Estimate, digits_of
 
 _NO_GAIN = 1.0  # points
-_NUMBERS = "linear"  # accuracy is that of the first of these, the one with the fewest labels, as in the paper
+_ACCURACY = re.compile(r"linear, ([\d.]+) % labels")  # that with the fewest labels, as in the paper
 _ALL_LABELS = "linear, 100 % labels"
 BLOCK = "claims"
 UNDECIDED = "undecided"
@@ -49,7 +50,8 @@ class Chapter:
 
     def accuracy(self) -> str:
         """The name of the number that claims of accuracy are about."""
-        return next(str(name) for name in self.results["arms"][0]["numbers"] if name.startswith(_NUMBERS))
+        shares = filter(None, map(_ACCURACY.fullmatch, self.results["arms"][0]["numbers"]))
+        return min(shares, key=lambda found: float(found[1]))[0]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Claim:
         low, high = difference.mean - difference.half, difference.mean + difference.half
         if self.sign < 0:
             low, high = -high, -low
-        confirmed, refuted = (low > 0, high < 0) if self.sign else (high < _NO_GAIN, low > 0)
+        confirmed, refuted = (low > 0, high < 0) if self.sign else (low <= 0 and high < _NO_GAIN, low > 0)
         return "confirmed" if confirmed else "refuted" if refuted else UNDECIDED
 
 
@@ -129,7 +131,8 @@ CLAIMS = (
 def claims_table(chapters: Path, page: Path) -> str:
     """All claims that a chapter below the folder tells something of, as Markdown with links from the page.
 
-    There is a column for all chapters of one kind, `table6-scenes` and `table7-scenes`.
+    There is a column for all chapters of one kind, `table6-scenes` and `table7-scenes`. A note below tells how many
+    intervals exclude zero, and how many would by chance.
     """
     found = [
         Chapter(path.parent, json.loads(path.read_text("utf-8"))) for path in sorted(chapters.glob("*/results.json"))
@@ -139,9 +142,23 @@ def claims_table(chapters: Path, page: Path) -> str:
     lines = [["claim of the paper (its difference)", "measured by", *kinds]]
     for claim, verdicts in told:
         if verdicts:
-            cells = {verdict.kind: verdict.text for verdict in verdicts}
-            lines.append([claim.text, verdicts[0].measure, *(cells.get(kind, "") for kind in kinds)])
-    return as_markdown(lines, numbers=False) if len(lines) > 1 else "No chapter has tested any of them yet.\n"
+            usual = verdicts[0].measure
+            cells = {
+                verdict.kind: verdict.text + f" ({verdict.measure})" * (verdict.measure != usual)
+                for verdict in verdicts
+            }
+            lines.append([claim.text, usual, *(cells.get(kind, "") for kind in kinds)])
+    if len(lines) == 1:
+        return "No chapter has tested any of them yet.\n"
+    every = [
+        verdict.difference for _, verdicts in told for verdict in verdicts if verdict.difference.half is not None
+    ]
+    excluding, by_chance = sum(bool(difference.sign) for difference in every), len(every) / 20
+    return as_markdown(lines, numbers=False) + (
+        f"\n{excluding} of the {len(every)} intervals exclude zero; about {by_chance:.0f} would by chance if nothing "
+        "made a difference. Intervals are over training seeds, with the same test images and labels for all. Chapters "
+        "of one column share runs, so their rows are not independent.\n"
+    )
 
 
 @dataclass(frozen=True)
@@ -150,6 +167,7 @@ class _Verdict:
 
     kind: str
     measure: str
+    difference: Estimate
     text: str
 
 
@@ -167,7 +185,7 @@ def _verdicts(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[_Ve
         verdict = claim.verdict(difference)
         shown = verdict if verdict == UNDECIDED else f"**{verdict}**"
         kind = chapter.folder.name.removeprefix(f"{claim.study}-")
-        yield _Verdict(kind, measure, f"{shown} [{difference.in_words('+', digits_of(measure))}]({link})")
+        yield _Verdict(kind, measure, difference, f"{shown} [{difference.in_words('+', digits_of(measure))}]({link})")
 
 
 def main() -> None:

@@ -78,6 +78,7 @@ def _write(folder: Path, study: Study, rows: list[Row], agenda: Agenda, asked: A
         "study": study.name,
         "seeds": seeds,
         "train": agenda.train.name,
+        "warnings": agenda.warnings,
         agenda.role: None if agenda.test is None else agenda.test.data,
         "measuring": dataclasses.asdict(asked.measuring),
         "base": plain_values(dataclasses.asdict(asked.base)),
@@ -115,6 +116,7 @@ def _notes(agenda: Agenda, study: Study, downstream: str) -> str:
         )
     if study.probes and downstream:
         said.append(downstream)
+    said += agenda.warnings
     said.append(
         "± is half the 95 % interval over seeds (Student's t); differences are paired by seed, and bold where the "
         "interval excludes zero."

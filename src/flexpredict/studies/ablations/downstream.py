@@ -20,6 +20,7 @@ from flexpredict.evaluation.davis import DavisSettings
 from flexpredict.evaluation.davis.segmentation import segment_videos
 from flexpredict.evaluation.davis.videos import open_videos
 from flexpredict.evaluation.probing import check_probe, run_probe
+from flexpredict.evaluation.shared_images import overlap, seen_in_pretraining
 from flexpredict.features.workspace import Workspace
 from flexpredict.settings.extraction import Extraction
 from flexpredict.settings.probing import Probing
@@ -47,12 +48,19 @@ class Downstream:
             )
         return cls(tuple(transfer), clevr, davis)
 
-    def check(self) -> None:
-        """Open everything, so that what is missing is told before hours of training."""
-        for _, train, test in self._probes():
+    def check(self, pretrained_on: tuple[str, ...], console: Console) -> list[str]:
+        """Open everything, so that what is missing is told before hours of training.
+
+        Returns what must be said of test images that are also training images, or that the runs will have seen.
+        """
+        said = []
+        for name, train, test in self._probes():
             check_probe(train, test, _ALL_LABELS)
+            found = overlap(train, test, console), seen_in_pretraining(pretrained_on, train, test, console)
+            said += [f"{name}: {sentence}" for sentence in found if sentence]
         if self.davis is not None:
             open_videos(self.davis, "val", "2017")
+        return said
 
     @cached_property
     def described(self) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def measure(
     asked, quiet = how.described(train, test), Console(quiet=True)
     if (known := measured(folder, asked)) is not None:
         return known
+    encoder.pretrained_on = ()  # what the runs have seen is found out once, for all of them
     with _features_beside(folder) as beside:
         probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
         write_result(probed, folder / "probe.json")

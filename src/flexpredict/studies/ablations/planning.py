@@ -13,6 +13,7 @@ from flexpredict.data.sources.image_source import ImageSource
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError, did_you_mean
 from flexpredict.evaluation.probing import check_probe
+from flexpredict.evaluation.shared_images import overlap
 from flexpredict.settings.ablation import StudySettings
 from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
@@ -48,13 +49,20 @@ class Ablation(StudySettings):
 
 @dataclass(frozen=True)
 class Agenda:
-    """All that is to be done. role: of the test images, "validation" or "test"."""
+    """All that is to be done.
+
+    Args:
+        role: of the test images, "validation" or "test".
+        runs: by names of study and arm, a run a seed.
+        warnings: of test images that are not new to the encoders or probes, in sentences.
+    """
 
     train: ImageSource
     test: TestImages | None
     role: str
     studies: list[Study]
-    runs: dict[tuple[str, str], list[StudyRun]]  # by names of study and arm, a run a seed
+    runs: dict[tuple[str, str], list[StudyRun]]
+    warnings: list[str]
 
     @cached_property
     def work(self) -> dict[Path, StudyRun]:
@@ -93,7 +101,7 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
         if found:
             possible.append(dataclasses.replace(study, arms=tuple(arm for arm in study.arms if arm.name in found)))
             by_arm |= {(study.name, arm): own for arm, own in found.items()}
-    agenda = Agenda(train, test, role, possible, by_arm)
+    agenda = Agenda(train, test, role, possible, by_arm, [])
     pairs = {
         (run.train.name, run.test.source.name): (run.train, run.test.source)
         for run in agenda.work.values()
@@ -101,7 +109,11 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
     }
     for trained_on, tested_on in pairs.values():
         check_probe(trained_on, tested_on, asked.measuring.probing())
-    asked.measuring.downstream.check()
+    if test is not None and role == "test" and (sentence := overlap(train, test.source, console)):
+        agenda.warnings.append(sentence)
+    agenda.warnings.extend(
+        asked.measuring.downstream.check((data,) if isinstance(data, str) else tuple(data), console)
+    )
     for run in agenda.work.values():
         run.require_same()
     return agenda
