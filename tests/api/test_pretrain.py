@@ -1,5 +1,6 @@
 """`flexpredict.pretrain`: what it takes, what it gives back, and what it says when something is wrong."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -116,6 +117,20 @@ def test_a_dry_run_shows_plan_time_memory_and_masks_and_starts_nothing(
     assert "18 steps" in said and "this machine" in said and "peak" in said
     masks = [line for line in said.splitlines() if set(line) - set("█·0123456789 ") == set() and "█" in line]
     assert len(masks) == 8 and all(len(line) == 3 * 8 + 6 for line in masks)
+
+
+def test_a_dry_run_with_minutes_plans_the_length_that_they_allow(
+    pictures: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def steps(minutes: float) -> int:
+        pretrain(pictures, tmp_path / "run", **{**RECIPE, "epochs": None, "minutes": minutes}, dry_run=True)
+        said = capsys.readouterr().out
+        assert f"{minutes:g} minutes allow about this length" in said
+        found = re.search(r"images: ([\d,]+) steps", said)
+        assert found
+        return int(found[1].replace(",", ""))
+
+    assert steps(100.0) > 10 * steps(1.0), "far apart, as speed is measured"
 
 
 @pytest.mark.parametrize("method", ["ijepa", "mae", "data2vec"])

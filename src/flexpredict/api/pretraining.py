@@ -149,16 +149,20 @@ def _show_plan(asked: Recipe) -> None:
     from flexpredict.masking import sample_masks
     from flexpredict.masking.drawing import draw_masks
     from flexpredict.randomness import stream_key
+    from flexpredict.training.time_limit import with_epochs
 
     planned = plan_of(replace(asked, minutes=None), PlanSettings(on=[]))
-    show(planned)
-    estimate, console = planned.estimate, Console(soft_wrap=True)
-    recipe, here = estimate.plan.recipe, planned.hardware["this machine"]
+    console = Console(soft_wrap=True)
     if asked.minutes is not None:
-        steps = int(60 * asked.minutes * here.images_per_second / recipe.batch_size)
-        epochs = steps * recipe.batch_size / estimate.plan.samples
-        length = f"about {steps:,} steps, which are {epochs:.3g} epochs"
-        say(console, f"Of these, {asked.minutes:g} minutes allow {length}.")
+        images = 60 * asked.minutes * planned.hardware["this machine"].images_per_second
+        planned = plan_of(with_epochs(asked, images / planned.estimate.plan.samples), PlanSettings(on=[]))
+        say(
+            console,
+            f"{asked.minutes:g} minutes allow about this length; before it starts, the run measures it itself.",
+        )
+    show(planned)
+    estimate = planned.estimate
+    recipe = estimate.plan.recipe
     grid = mask_grid(estimate.step_memory.model, estimate.plan.encoder.grid)
     masks = sample_masks(recipe.masking, grid, stream_key(recipe.seed, "masks", 0), recipe.batch_size)
     say(console, "\nMasks of the first images: context █, targets by their numbers, neither ·\n")

@@ -44,7 +44,7 @@ _ALL = (
         (
             "FOLDER --out runs/mine",
             "imagenet/train --config vit_b16",
-            "FOLDER --minutes 30 --positions.noise_std 0.5",
+            "FOLDER --minutes 30 --positions.noise_to_signal 1",
             "--out runs/mine --resume",
         ),
         unnamed="data",

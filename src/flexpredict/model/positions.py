@@ -60,8 +60,7 @@ class StochasticPositions(nn.Module):
         noise_std: standard deviation of the noise n. The paper writes Σ = σ A Aᵀ with σ = 0.25; its released
             code uses 0.25 as the standard deviation, which is what is meant here.
         with_bias: project the noise through b too, as the released code does.
-        hold: rescale the noise as A grows or shrinks, so that ‖A n‖ stays what it is for a new A. Left alone, a model
-            that trains for long makes A, and with it the noise, smaller.
+        hold: rescale the noise as A grows or shrinks, so that ‖A n‖ stays what it is for a new A.
         weight_std: standard deviation of the entries of a new A.
     """
 

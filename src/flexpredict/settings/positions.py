@@ -19,7 +19,8 @@ class Positions:
     Args:
         kind: "stochastic" (StoP; the default of ijepa), "sincos" (that of the other methods, which gain nothing from
             noise) or "learned".
-        noise_std: standard deviation of the noise n (published: 0.25). 0 is sin-cos exactly.
+        noise_std: standard deviation of the noise n (published: 0.25, the default of large runs). 0 is sin-cos
+            exactly. The same value is less noise in a narrower encoder: see noise_to_signal.
         noise_to_signal: the noise level as ‖A n‖ / ‖ψ‖ at the start, comparable between widths (paper, ViT-B: 0.2; by
             default 0.5 in small runs). Give this or noise_std; a run's config.yaml also has the noise_std it means.
         convention: "paper": m̃ is added and b is not; "released": the authors' code, b is added and m̃ is not (by
@@ -29,7 +30,7 @@ class Positions:
             "conditional": tied, with a level for each image, between half and twice noise_std, that is predicted from
             its context. All start at the same ‖noise‖ / ‖ψ‖.
         noise_on: which tokens have noise on their positions: "masked" (paper), "context" or "both".
-        hold: keep ‖A n‖ / ‖ψ‖ where it starts, whatever becomes of ‖A‖ (paper: it is left to fall with ‖A‖).
+        hold: keep ‖A n‖ / ‖ψ‖ where it starts; otherwise it follows ‖A‖, up or down (paper).
         l1: weight of an L1 penalty on A, the sum of the absolute values of its entries, for every kind of positions.
         schedule: the noise level over the run: "constant" (paper), or "linear" or "cosine" to final_level.
         final_level: noise level at the end, as a share of that at the start.

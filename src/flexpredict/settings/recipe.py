@@ -161,7 +161,8 @@ class SettledRecipe(Recipe):
     workers: int = 0
 
 
-# What may change when a run is resumed, because it does not change what is computed.
+# What may change when a run is resumed: it goes on as the same run. Only another kind of device rounds differently,
+# and a stream comes in another order where the number of devices or workers changes.
 FREE_ON_RESUME = (
     "data",  # where the images are; that they are the same is checked
     "probe_data",

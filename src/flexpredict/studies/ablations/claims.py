@@ -156,8 +156,8 @@ def claims_table(chapters: Path, page: Path) -> str:
     excluding, by_chance = sum(bool(difference.sign) for difference in every), len(every) / 20
     return as_markdown(lines, numbers=False) + (
         f"\n{excluding} of the {len(every)} intervals exclude zero; about {by_chance:.0f} would by chance if nothing "
-        "made a difference. Intervals are over training seeds, with the same test images and labels for all. Chapters "
-        "of one column share runs, so their rows are not independent.\n"
+        "made a difference. Intervals are over training seeds, with the same test images and labels for all. Rows of "
+        "one column share runs, so they are not independent.\n"
     )
 
 
