@@ -58,7 +58,7 @@ class DemoResult(SimpleResult):
 def demo(asked: DemoSettings) -> DemoResult:
     """Pre-train with sin-cos and with stochastic positions (StoP) on the built-in scenes, and compare the encoders.
 
-    An untrained encoder and raw pixels stand beside them. Offline; about five minutes on two CPU cores. If it is
+    An untrained encoder and raw pixels stand beside them. Offline; about six minutes on two CPU cores. If it is
     interrupted, the same command continues it.
     """
     from flexpredict.demo.running import run_demo
