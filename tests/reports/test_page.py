@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import math
+import os
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from flexpredict.errors import UserError
 from flexpredict.reports.rendering import breakable
 from flexpredict.reports.sections import SECTIONS
 from flexpredict.reports.writing import write_comparison, write_report
+from flexpredict.runs.result_files import results_of
 from flexpredict.runs.run_record import read_run
 
 
@@ -203,6 +205,16 @@ def test_what_evaluations_wrote_into_run_folders_stands_side_by_side(tmp_path: P
     text = page_of(tmp_path / "a", tmp_path / "b")
     assert "<td><b>61.24</b></td><td>58.00</td>" in text and "secret" not in text
     assert "<td>15.31</td><td>14.50</td>" in text, "the best is not the one that lost most"
+
+
+def test_of_very_many_results_the_newest_are_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for number in range(250):
+        file = run / "results" / f"{250 - number}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"task": f"task {number}", "numbers": {"n": number}, "protocol": {}}))
+        os.utime(file, (number, number))
+    assert set(results_of(run).values()) == set(range(50, 250))
 
 
 def test_of_results_of_the_same_the_newest_counts_and_others_stand_apart(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class MLflow:
 
         self._mlflow = mlflow
         mlflow.set_experiment("flexpredict")
-        mlflow.start_run(run_name=folder.name)
+        mlflow.start_run(run_name=folder.resolve().name)
         mlflow.log_params({name: str(value)[:500] for name, value in config.items()})
 
     def log(self, step: int, record: Record) -> None:

@@ -42,8 +42,9 @@ def results_of(run: Path) -> dict[str, float]:
 
     Where several are of the same, the newest counts.
     """
-    files = (path for path in sorted([*run.glob("*.json"), *run.glob("*/*.json")]) if not path.is_symlink())
-    some = islice((path for path in files if path.stat().st_size < _LARGEST), _MOST_FILES)
+    files = {path: path.stat() for path in (*run.glob("*.json"), *run.glob("*/*.json")) if not path.is_symlink()}
+    newest = sorted(files, key=lambda path: (files[path].st_mtime, path), reverse=True)
+    some = islice((path for path in newest if files[path].st_size < _LARGEST), _MOST_FILES)
     results = [result for result in map(read_result, some) if result is not None]
     found: dict[str, dict[str, float]] = {}
     for result in sorted(results, key=lambda result: str(result.get("date", ""))):
