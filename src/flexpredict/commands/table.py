@@ -123,7 +123,7 @@ _ALL = (
     ),
     Command(
         "evaluate location",
-        "how much features tell the place",
+        "how much features depend on position",
         ("runs/mine --data DATA", "runs/mine --data scenes:400,size=64"),
         groups=_FEATURES | _ENCODER | _MACHINE | _RESULTS,
         interrupted=_FEATURES_KEPT,
