@@ -40,8 +40,8 @@ def ablate(given: dict[str, Any]) -> AblateResult:
     """Answer a question with several seeds: pre-train every arm, and compare the encoders.
 
     Measures linear probes with 1 % and all of the labels, k-NN, how much features depend on position, and how much
-    they change when images are shifted. Writes tables with 95 % intervals and paired differences, and a figure. Runs of
-    one seed differ only in what is varied. Finished work is not repeated: run the same command again to continue.
+    they change when images are shifted. Writes tables with 95 % intervals and paired differences, and a figure. Runs
+    of one seed differ only in what is varied. Finished work is not repeated: run the same command again to continue.
     """
     fields, others = split_values(AblationSettings, given)
     asked = StudySettings(**others)
