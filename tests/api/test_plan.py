@@ -8,6 +8,7 @@ import pytest
 
 import flexpredict
 from flexpredict.cli import main
+from flexpredict.costs.speed import Speed
 from flexpredict.errors import UserError
 
 SIZES: dict[str, Any] = {
@@ -40,6 +41,21 @@ def test_devices_share_the_work_and_the_batch() -> None:
     assert eight["hardware"]["h100"]["seconds"] == pytest.approx(alone["hardware"]["h100"]["seconds"] / 8)
     assert eight["bytes"]["activations"] == alone["bytes"]["activations"] // 8
     assert eight["bytes"]["gradients"] == 2 * alone["bytes"]["gradients"], "DDP has a copy to add them up in"
+
+
+def test_accelerators_of_this_machine_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that is not here, at a speed that was not measured."""
+    monkeypatch.setattr("flexpredict.training.precision.is_cuda", lambda accelerator: True)
+    monkeypatch.setattr("flexpredict.costs.speed.measure_speed", lambda recipe, device: Speed(1e-12, 0.0))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    how: dict[str, Any] = {**SIZES, "precision": "32-true", "accelerator": "cuda"}
+    alone, two, all_of_them, machines = (
+        flexpredict.plan(50_000, **how, **more).to_dict()["hardware"]["this machine"]
+        for more in ({"devices": 1}, {"devices": 2}, {}, {"num_nodes": 2})
+    )
+    assert two["seconds"] == pytest.approx(alone["seconds"] / 2)
+    assert all_of_them["devices"] == 4 and all_of_them["seconds"] == pytest.approx(alone["seconds"] / 4)
+    assert machines == all_of_them, "of other machines nothing is known"
 
 
 def test_bf16_is_for_linear_layers_only_on_a_cpu_and_for_attention_too_on_an_accelerator() -> None:

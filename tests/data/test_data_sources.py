@@ -14,7 +14,7 @@ from PIL import Image
 from flexpredict.data.augmentation import crop_arrays, draw_crops
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.folders import FolderSource
-from flexpredict.data.sources.opening import ArraySource, open_images
+from flexpredict.data.sources.opening import ArraySource, absolute_names, open_images
 from flexpredict.data.sources.streams import identity
 from flexpredict.errors import UserError
 from flexpredict.randomness import uniform
@@ -163,6 +163,17 @@ def test_the_name_and_the_identity_of_scenes_tell_where_their_parts_are() -> Non
     assert [one.name for one in opened][2] == "scenes:12,size=32,where=0.5"
     assert len({identity(one)["list_of_images"] for one in opened}) == 4
     assert len({one.fingerprint() for one in opened}) == 4
+
+
+def test_a_name_means_the_same_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = ["scenes", "scenes:20,size=32", "scenes,part=0-0.5", "hf://NAME:train", "stream:hf://NAME", "pipe:a"]
+    assert absolute_names(kept) == kept
+    moved = ["images", "./scenes", "scenes_mine/train,part=0-0.5", "stream:a.tar"]
+    named = absolute_names(moved)
+    assert isinstance(named, list)
+    assert [name.replace(f"{tmp_path}/", "") for name in named] == [name.removeprefix("./") for name in moved]
+    assert all(str(tmp_path) in name for name in named)
 
 
 def test_files_and_arrays_give_the_same_crops(tmp_path: Path) -> None:

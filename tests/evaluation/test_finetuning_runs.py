@@ -19,7 +19,7 @@ from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.derived import SubsetSource
 from flexpredict.data.sources.opening import ImageSource
 from flexpredict.errors import UserError
-from flexpredict.evaluation.finetuning import finetune
+from flexpredict.evaluation.finetuning import _asked, finetune
 from flexpredict.evaluation.finetuning import loop as loop_module
 from flexpredict.evaluation.finetuning.classifier import Classifier, load_classifier
 from flexpredict.evaluation.results import Result
@@ -159,6 +159,13 @@ def test_a_run_that_was_begun_by_names_is_resumed_from_its_folder_alone(
     assert begun.protocol["augmentation"]["crop_scale"] == [0.08, 1.0], "finetune's own, as is all but flip"
     with pytest.raises(UserError, match=r"epochs=1.0 \(now 2.0\)"):
         finetune(out=tmp_path / "run", resume=True, epochs=2)
+
+
+def test_a_resumed_run_reads_images_as_suits_this_machine(tmp_path: Path) -> None:
+    recorded = {"lr": 0.5, "workers": 8, "names": {"encoder": "a", "train": "b", "test": "c"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(recorded))
+    resumed = _asked({"out": tmp_path, "resume": True})
+    assert resumed.lr == 0.5 and resumed.workers is None
 
 
 def test_a_list_of_images_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,9 +20,10 @@ from flexpredict.cli import main
 from flexpredict.data.sources.opening import open_source
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.encoders.vit_encoder import ViTEncoder
+from flexpredict.errors import UserError
 from flexpredict.evaluation import shared_images
 from flexpredict.evaluation.probe import probe
-from flexpredict.evaluation.shared_images import overlap
+from flexpredict.evaluation.shared_images import overlap, seen_in_pretraining
 from flexpredict.runs.run_record import read_run
 
 pytestmark = pytest.mark.usefixtures("few_penalties")
@@ -104,6 +106,24 @@ def test_test_images_that_pretraining_has_seen_are_told(
     for run in ("clean", "run"):
         result = probe(run, "all/train", "all/test", labels=[1.0], l2=0.1, neighbors=0, out=None)
         assert result.protocol["seen_in_pretraining"] == "" and result.warnings == []
+
+
+@pytest.mark.parametrize("failure", [UserError("moved"), PermissionError("of somebody else")])
+def test_images_of_pretraining_that_cannot_be_opened_are_left_alone(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_images, "open_data", Mock(side_effect=failure))
+    scenes = open_source("scenes:20,size=16")
+    assert seen_in_pretraining(("/gone/images",), scenes, scenes, QUIET) == ""
+
+
+@pytest.mark.parametrize("name", ["hf://imagenet:train", "stream:hf://imagenet", "pipe:cat a", "scenes,part=0-0.5"])
+def test_images_of_pretraining_are_not_downloaded_or_drawn_for_the_comparison(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_images, "open_data", Mock(side_effect=AssertionError))
+    scenes = open_source("scenes:20,size=16")
+    assert seen_in_pretraining((name,), scenes, scenes, QUIET) == ""
 
 
 def test_no_result_replaces_one_of_another_protocol(encoder: ViTEncoder, tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ def test_every_class_that_is_asked_for_was_learned(seed: int) -> None:
     assert 0 <= found["linear_accuracy"] <= 1
 
 
+@pytest.mark.parametrize("readable", [0, 1])
+def test_a_disk_that_is_gone_leaves_the_run_without_numbers(readable: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = images(torch.arange(100) % 4)
+    probe = online_probe(source, (32, 32), CPU, 0)
+    whole = source.read
+    monkeypatch.setattr(source, "read", lambda at, *rest: (whole(at, *rest)[0], set(range(readable, len(at)))))
+    assert probe(small().encoder) == {}
+
+
 def test_of_many_classes_a_hundred_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     source = images(torch.arange(5000) % 1000)
     read: list[Tensor] = []

@@ -233,8 +233,10 @@ def plan_of(recipe: Recipe, asked: PlanSettings) -> PlanResult:
     settled = estimated.plan.recipe
     hardware = {}
     if asked.measure:
-        seconds = estimated.seconds_here(measure_speed(settled, device))
-        hardware[_HERE] = Hardware(1, settled.precision, estimated.images / seconds, seconds)
+        # Ranks on a CPU share its cores.
+        devices = min(ranks, torch.cuda.device_count()) if device.type == "cuda" else 1
+        seconds = estimated.seconds_here(measure_speed(settled, device), devices)
+        hardware[_HERE] = Hardware(devices, settled.precision, estimated.images / seconds, seconds)
     accelerated = estimated.on("cuda", recipe.precision or "bf16-mixed") if accelerators else None
     for name, accelerator in accelerators.items():
         assert accelerated is not None

@@ -85,9 +85,9 @@ class Estimate:
         work = self.images * (self.operations + self.recomputed)
         return work / (self.ranks * utilization * accelerator.peak(self.plan.recipe.precision))
 
-    def seconds_here(self, speed: Speed) -> float:
-        """Of the whole run on this machine alone."""
-        work = self.plan.recipe.batch_size * (self.operations + self.recomputed)
+    def seconds_here(self, speed: Speed, devices: int) -> float:
+        """Of the whole run on this machine alone. speed: of one of its devices."""
+        work = self.plan.recipe.batch_size * (self.operations + self.recomputed) / devices
         return self.plan.steps * speed.step(work, self.trained)
 
     def largest_batch(self, gigabytes: float) -> int:

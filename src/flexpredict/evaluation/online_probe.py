@@ -49,9 +49,11 @@ def online_probe(
         encoder.train(was_training)
         features = torch.cat([part for part, _ in parts])
         labels = every_label[torch.cat([indices for _, indices in parts])]
+        if not len(labels):  # none of them could be read
+            return {}
         known = label_subset(strata(labels, len(labels)), 1 - _HELD_OUT, seed)  # some of every class
         asked = all_but(known, len(labels))
-        if not len(asked):  # so many could not be read
+        if not len(asked):  # too few could be read to leave some out
             return {}
         split = features[known], labels[known], features[asked], labels[asked]
         found = {"knn_accuracy": knn_accuracy(*split, k=min(_NEIGHBORS, len(known)))}

@@ -12,7 +12,7 @@ from rich.console import Console
 from flexpredict.cores import cores
 from flexpredict.data.decoding import UnreadableImage
 from flexpredict.data.sources.image_source import ImageSource, content_digest, evenly_spaced
-from flexpredict.data.sources.opening import open_images
+from flexpredict.data.sources.opening import is_path, open_data
 from flexpredict.data.sources.streams import is_stream
 from flexpredict.encoders.image_encoder import ImageEncoder
 from flexpredict.errors import UserError
@@ -47,15 +47,16 @@ def overlap(train: ImageSource, test: ImageSource, console: Console) -> str:
 def seen_in_pretraining(names: tuple[str, ...], train: ImageSource, test: ImageSource, console: Console) -> str:
     """How many test images are among those of these names, in a sentence; nothing where they cannot be opened now.
 
+    Only files of this machine are opened: others would have to be downloaded, or drawn again.
     train: of the evaluation. Where the encoder was pre-trained on these images and no others, `overlap` tells.
     """
-    if not names or any(name.startswith("scenes") for name in names):  # drawing all of them again takes too long
+    if not names or not all(map(is_path, names)):
         return ""
     try:
-        seen = open_images(list(names))
-    except UserError:  # they may have been moved
+        seen = open_data(list(names), console)
+    except (UserError, OSError):  # they may have been moved, or belong to somebody else
         return ""
-    if is_stream(seen) or seen.fingerprint() == train.fingerprint():
+    if is_stream(seen) or _same(seen, train):
         return ""
     shared = _shared(seen, test, console)
     return f"{shared} were seen in pre-training, without labels." if shared else ""
@@ -63,7 +64,7 @@ def seen_in_pretraining(names: tuple[str, ...], train: ImageSource, test: ImageS
 
 def _shared(others: ImageSource, test: ImageSource, console: Console) -> str:
     """The subject of a sentence, such as "3 of 60 test images"; nothing where no image is in both."""
-    if others.fingerprint() == test.fingerprint():
+    if _same(others, test):
         return f"All {len(test):,} test images"
     known = set(_contents(others, console))
     asked = _contents(test, console)
@@ -73,6 +74,11 @@ def _shared(others: ImageSource, test: ImageSource, console: Console) -> str:
     if max(len(others), len(test)) <= _MOST:
         return f"{count:,} of {len(test):,} test images"
     return f"At least {count:,} of {len(asked):,} test images that were compared"
+
+
+def _same(one: ImageSource, other: ImageSource) -> bool:
+    # A fingerprint asks for every file of a folder.
+    return len(one) == len(other) and one.fingerprint() == other.fingerprint()
 
 
 def _contents(source: ImageSource, console: Console) -> list[bytes]:

@@ -15,7 +15,7 @@ class Optimizer:
             (the default of small runs).
         lr: peak learning rate of AdamW (paper: 8e-4 for B, 1e-3 for H, at batch 2048; by default
             8e-4 · √(batch / 2048), but at least 5e-4; small runs 3e-3).
-        muon_lr: peak learning rate of Muon; both follow one schedule.
+        muon_lr: peak learning rate of Muon, for kind=muon; both rates follow one schedule.
         encoder_lr: learning rate of the encoder, as a share of lr (continued runs 0.01, else 1).
         predictor_warmup_epochs: epochs in which only the predictor learns and the encoder stays as it is (by default
             a quarter of the epochs if the encoder is pre-trained and the predictor is new, else 0).

@@ -33,7 +33,7 @@ _FILES = (*_SHARDS, ".parquet")
 _OPTIONS = ("image", "label", "split", "config", "revision")
 _SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?|dev|eval)(?![a-z])")
 _FEW_IMAGES = 1000  # beside shards, these are more likely a preview than the data
-_KINDS = ("scenes", "stream", "pipe", "hf")
+_KINDS = ("scenes", "stream", "pipe", "hf")  # what a name begins with, before : or a comma, if not with a path
 _WAYS = (
     "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
 )
@@ -73,9 +73,12 @@ def absolute_names(data: str | list[str]) -> str | list[str]:
         return [str(absolute_names(name)) for name in data]
     stream = "stream:" * data.startswith("stream:")
     name = data.removeprefix(stream)
-    if name.partition(":")[0] in _KINDS:
-        return data
-    return stream + os.path.abspath(os.path.expanduser(name))
+    return data if not is_path(name) else stream + os.path.abspath(os.path.expanduser(name))
+
+
+def is_path(name: str) -> bool:
+    """Whether images are files of this machine, named by their path."""
+    return re.split("[:,]", name)[0] not in _KINDS
 
 
 def open_data(data: StreamLike, console: Console) -> ImageSource | ImageStream:

@@ -101,7 +101,8 @@ def _recorded(folder: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
     if "encoder" in given:  # it has options of its own
         options = {field.name for field in fields(EncoderOptions)}
         names = {name: value for name, value in names.items() if name not in options}
-    settings = {field.name: saved[field.name] for field in fields(Finetuning) if field.name in saved}
+    # `workers` is what was best on the machine where it began.
+    settings = {field.name: saved[field.name] for field in fields(Finetuning) if field.name in {*saved} - {"workers"}}
     return typed_values(FinetuneSettings, {**settings, **names})
 
 

@@ -114,9 +114,9 @@ def _notes(agenda: Agenda, study: Study, downstream: str) -> str:
             "share: of the variance of patch features, what the place alone explains. R²: of row and column read out "
             "of single patch features."
         )
-    if study.probes and downstream:
-        said.append(downstream)
-    said += agenda.warnings
+        if downstream:
+            said.append(downstream)
+        said += agenda.warnings
     said.append(
         "± is half the 95 % interval over seeds (Student's t); differences are paired by seed, and bold where the "
         "interval excludes zero."
