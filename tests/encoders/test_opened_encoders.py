@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 import torch
 from foreign_models import SMALL, close, normalized, pictures, saved_model, timm_encoder
+from tiny import RECIPE
 
+from flexpredict import pretrain
 from flexpredict.encoders.hugging_face_encoder import HuggingFaceEncoder
 from flexpredict.encoders.opening import open_encoder
 from flexpredict.errors import UserError
+from flexpredict.runs.checkpoint import model_tensors
 from flexpredict.runs.encoder_file import read_encoder
 
 
@@ -41,6 +44,28 @@ def test_an_encoder_file_is_the_target_encoder_and_has_no_other(finished: Path, 
     (tmp_path / "no_run").mkdir()
     with pytest.raises(UserError, match="neither a run folder nor"):
         open_encoder(tmp_path / "no_run")
+
+
+def test_the_untrained_encoder_of_a_run_is_the_one_that_it_began_with(tmp_path: Path) -> None:
+    begins = {**RECIPE, "epochs": 1, "seed": 3, "embedding_scale": 0.5, "on_nan": "rollback", "keep_last": 9}
+    pretrain("scenes:16,size=32", tmp_path / "run", **begins)
+    began = model_tensors(tmp_path / "run" / "checkpoints" / "step-0", "target_encoder.vit.")
+    untrained = open_encoder(f"{tmp_path / 'run'},pretrained=no")
+    assert untrained.what == f"untrained encoder of {tmp_path / 'run'},pretrained=no" and not untrained.unfinished
+    assert all(torch.equal(tensor, untrained.timm().state_dict()[name]) for name, tensor in began.items()) and began
+    trained = open_encoder(f"{tmp_path / 'run'},pretrained=yes")
+    assert trained.fingerprint() == open_encoder(tmp_path / "run").fingerprint() != untrained.fingerprint()
+    images = pictures(32, 32)
+    assert untrained.pooled(images).shape == trained.pooled(images).shape
+    shutil.copy(tmp_path / "run" / "encoder.safetensors", tmp_path / "alone.safetensors")
+    alone = open_encoder(f"{tmp_path / 'alone.safetensors'},pretrained=no")
+    assert alone.fingerprint() not in (untrained.fingerprint(), trained.fingerprint()), "its seed is not known"
+    for name, option in (("run", "maybe"), ("alone.safetensors", "")):
+        with pytest.raises(UserError, match=f"pretrained={option} in .* does not work. Write RUN,pretrained=no"):
+            open_encoder(f"{tmp_path / name},pretrained={option}")
+    (tmp_path / "weights.pth").touch()
+    with pytest.raises(UserError, match="other files have no such"):
+        open_encoder(f"{tmp_path / 'weights.pth'},pretrained=no")
 
 
 # All of them

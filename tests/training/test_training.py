@@ -19,7 +19,6 @@ from flexpredict.data.loader import training_batches
 from flexpredict.data.sources.opening import open_source
 from flexpredict.errors import UserError
 from flexpredict.methods import ijepa
-from flexpredict.model.encoder import Encoder
 from flexpredict.runs.encoder_file import read_encoder
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.settings.optimizer import SettledOptimizer
@@ -216,18 +215,6 @@ def test_checkpoints_to_be_kept_stay(pictures: str, tmp_path: Path) -> None:
     assert names == {"last", "step-6", "step-12", "step-15", "step-18"}
 
 
-def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="needs labels"):
-        pretrain(pictures, tmp_path / "refused", **RECIPE, probe_every=1)
-    assert not (tmp_path / "refused").exists()
-    for name in ("cat", "dog"):
-        write_pictures(tmp_path / "labeled" / name, 24)
-    pretrain(str(tmp_path / "labeled"), tmp_path / "run", **RECIPE, probe_every=1)
-    probed = [record for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
-    assert [record["step"] for record in probed] == [6, 12, 18]
-    assert all(0.0 <= record[key] <= 1.0 for record in probed for key in ("knn_accuracy", "linear_accuracy"))
-
-
 def test_the_page_is_refreshed_at_every_checkpoint(
     pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,34 +222,6 @@ def test_the_page_is_refreshed_at_every_checkpoint(
     monkeypatch.setattr(pretraining, "refresh_report", lambda run: lines.append(len(metrics(run))))
     pretrain(pictures, tmp_path / "run", **RECIPE)
     assert lines == [1, 3, 4, 6, 7, 9], "a checkpoint every three steps, a line every two"
-
-
-def test_labeled_images_of_any_kind_switch_the_probe_on(pictures: str, tmp_path: Path) -> None:
-    for name in ("cat", "dog"):
-        write_pictures(tmp_path / "labeled" / name, 24)
-    pretrain(pictures, tmp_path / "run", **RECIPE, probe_data=str(tmp_path / "labeled"))
-    probed = [record["step"] for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
-    assert len(probed) == 10 and probed[-1] == 18, "ten times in a run"
-    with pytest.raises(UserError, match=r"probe_data=.* needs labels"):
-        pretrain(pictures, tmp_path / "refused", **RECIPE, probe_data=pictures)
-
-
-def test_the_encoder_that_probed_best_is_kept_whatever_comes_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("cat", "dog"):
-        write_pictures(tmp_path / "labeled" / name, 24)
-    seen: list[dict[str, torch.Tensor]] = []
-
-    def probe(encoder: Encoder) -> dict[str, float]:
-        seen.append({name: tensor.clone() for name, tensor in encoder.vit.state_dict().items()})
-        return {"knn_accuracy": [0.3, 0.6, 0.5][len(seen) - 1]}
-
-    monkeypatch.setattr(pretraining, "online_probe", lambda *_: probe)
-    pretrain(str(tmp_path / "labeled"), tmp_path / "run", **RECIPE, probe_every=1)
-    best = load_file(tmp_path / "run" / "encoder_best.safetensors")
-    assert all(torch.equal(best[name], seen[1][name]) for name in best)
-    assert not all(torch.equal(best[name], seen[2][name]) for name in best)
 
 
 def test_an_unreadable_picture_is_skipped_counted_and_listed_once(tmp_path: Path) -> None:

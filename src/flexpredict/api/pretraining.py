@@ -12,7 +12,7 @@ from flexpredict.api.planning import plan_of
 from flexpredict.cores import prepare_threads
 from flexpredict.errors import UserError
 from flexpredict.interruption import PREEMPTED
-from flexpredict.runs.metrics import read_records
+from flexpredict.runs.metrics import PROBES, read_records
 from flexpredict.runs.run_folder import RunFolder, current_job, is_restarted_job
 from flexpredict.settings.effects import refuse_without_effect
 from flexpredict.settings.parameters import takes_some_fields_of
@@ -25,7 +25,12 @@ from flexpredict.training.recipe_parser import checked_values, choose_length, ma
 if TYPE_CHECKING:
     from flexpredict.encoders.image_encoder import ImageEncoder
 
-_SHOWN = {"epoch": "epochs", "loss": "loss", "knn_accuracy": "k-NN accuracy"}
+_SHOWN = {
+    "epoch": ("epochs", "{:.4g}"),
+    "loss": ("loss", "{:.4g}"),
+    **{name: (f"{judge} accuracy", "{:.1%}") for name, judge in PROBES.items()},
+    "location_share": ("location share", "{:.1%}"),
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class Run(SimpleResult):
     def table(self) -> Table:
         """How far it came, and the last values of what matters most."""
         last = self.to_dict()["metrics"]
-        shown = {title: f"{last[name]:.4g}" for name, title in _SHOWN.items() if name in last}
+        shown = {title: text.format(last[name]) for name, (title, text) in _SHOWN.items() if name in last}
         table = Table("steps", *shown)
         table.add_row(f"{self.steps:,}{'' if self.finished else ' (unfinished)'}", *shown.values())
         return table

@@ -3,12 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from flexpredict.data.pixels import MEAN, STD
 from flexpredict.errors import UserError
-from flexpredict.model.building import model_facts
+from flexpredict.model.building import model_facts, scale_embedding
 from flexpredict.model.encoder import Encoder
 from flexpredict.runs.checkpoint import last_checkpoint, model_tensors, read_state
 from flexpredict.runs.encoder_file import EncoderSpec, Trained, read_encoder
@@ -87,11 +88,22 @@ def read_own(path: Path, which: Which = "target") -> LoadedWeights:
     return LoadedWeights("", role, spec, tensors, trained=trained, pretrained_on=_images_of_run(path))
 
 
+def untrained(path: Path) -> LoadedWeights:
+    """The encoder of a run folder or encoder file with new weights: those of the run's seed, where that is known."""
+    spec, config = read_encoder(path).spec, _config_of_run(path)
+    encoder = spec.build(config.get("seed", 0))
+    scale_embedding(encoder, config.get("embedding_scale", 1.0))
+    return LoadedWeights("", "untrained encoder", spec, dict(encoder.vit.state_dict()))
+
+
 def _images_of_run(path: Path) -> tuple[str, ...]:
-    """Of the run that this is, or that the file lies in."""
-    folder = RunFolder(path if path.is_dir() else path.parent)
-    try:
-        data = folder.load_config().get("data")
-    except UserError:  # there is none, or it is damaged: the weights do not need it
-        return ()
+    data = _config_of_run(path).get("data")
     return (data,) if isinstance(data, str) else tuple(data) if isinstance(data, list) else ()
+
+
+def _config_of_run(path: Path) -> dict[str, Any]:
+    """Of the run that this is, or that the file lies in; empty where it is missing or damaged."""
+    try:
+        return RunFolder(path if path.is_dir() else path.parent).load_config()
+    except UserError:
+        return {}

@@ -13,7 +13,7 @@ from flexpredict.named_options import split_options, whole_number
 from flexpredict.runs.encoder_file import is_encoder_file
 from flexpredict.runs.run_folder import is_run
 
-Kind = Literal["run", "encoder file", "checkpoint", "timm", "timm folder", "hf", "hf folder"]
+Kind = Literal["run", "encoder file", "untrained", "checkpoint", "timm", "timm folder", "hf", "hf folder"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class EncoderName:
     """What a name stands for."""
 
     text: str  # the name as it was given
-    kind: Kind  # what it stands for. A "checkpoint" is a file, or a folder, with a plain vision transformer in it
+    # What it stands for. A "checkpoint" is a file, or a folder, with a plain vision transformer in it; "untrained" is
+    # the encoder of a run or encoder file with the weights of its beginning.
+    kind: Kind
     path: Path = Path()  # of the file or folder
     model: str = ""  # of "timm" and "hf", the name of the model there
     # What follows the name, as in FILE,heads=12 or timm:NAME,pretrained=no.
@@ -54,7 +56,7 @@ def resolve_name(name: str | PathLike[str]) -> EncoderName:
         if folder.is_dir():
             return EncoderName(text, "hf folder", folder, rest)
         return EncoderName(text, "hf", model=rest)
-    file, options = split_options(text, ("heads", "grid"))
+    file, options = split_options(text, ("heads", "grid", "pretrained"))
     path = Path(file).expanduser()
     if not path.exists():
         hint = did_you_mean(library, ("timm", "hf")) if colon else ""
@@ -62,7 +64,7 @@ def resolve_name(name: str | PathLike[str]) -> EncoderName:
             f"There is no encoder '{printable(text)}' (looked for in {Path.cwd()}).{hint} Give a run folder, a "
             "checkpoint, timm:NAME or hf:NAME."
         )
-    return EncoderName(text, _kind_of(path), path, options=options)
+    return EncoderName(text, _kind_with(options, _kind_of(path), text), path, options=options)
 
 
 def absolute_name(name: str) -> str:
@@ -72,6 +74,17 @@ def absolute_name(name: str) -> str:
         return name
     library = "hf:" * (found.kind == "hf folder" and name.startswith("hf:"))
     return library + os.path.abspath(os.path.expanduser(name.removeprefix(library)))  # noqa: PTH100, PTH111
+
+
+def _kind_with(options: dict[str, str], kind: Kind, text: str) -> Kind:
+    if (pretrained := options.get("pretrained")) is None:
+        return kind
+    if kind not in ("run", "encoder file") or pretrained not in ("yes", "no"):
+        raise UserError(
+            f"pretrained={pretrained} in {printable(text)} does not work. Write RUN,pretrained=no for the untrained "
+            "encoder of a run, and timm:NAME,pretrained=no for that of a timm model; other files have no such."
+        )
+    return "untrained" if pretrained == "no" else kind
 
 
 def _kind_of(path: Path) -> Kind:

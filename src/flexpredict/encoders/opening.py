@@ -6,7 +6,7 @@ from flexpredict.encoders.arguments import EncoderChoice, EncoderOptions, parse_
 from flexpredict.encoders.checkpoints.reading import read_checkpoint
 from flexpredict.encoders.hugging_face_encoder import open_hugging_face
 from flexpredict.encoders.image_encoder import ImageEncoder
-from flexpredict.encoders.loaded_weights import LoadedWeights, read_own
+from flexpredict.encoders.loaded_weights import LoadedWeights, read_own, untrained
 from flexpredict.encoders.names import EncoderName, resolve_name
 from flexpredict.encoders.timm_encoder import open_timm, open_timm_folder, open_timm_model, weights_of_timm
 from flexpredict.encoders.vit_encoder import ViTEncoder
@@ -21,9 +21,10 @@ def open_encoder(asked: EncoderChoice) -> ImageEncoder:
 
     It may be a run folder or its encoder.safetensors; a checkpoint of I-JEPA, StoP, MAE, DINO, iBOT, DINOv2, timm …
     (.pth.tar, .pth, .pt, .bin or .safetensors); a folder in the layout of Hugging Face or timm, with a config.json;
-    timm:NAME, any model of timm with its pre-trained weights (timm:NAME,pretrained=no: untrained); hf:NAME, a vision
-    model of the Hugging Face hub, or a folder, run by transformers; a `Run`; or a timm model. What a file holds is
-    found out by looking inside, not by its name. An encoder that is open already comes back as it is.
+    timm:NAME, any model of timm with its pre-trained weights; hf:NAME, a vision model of the Hugging Face hub, or a
+    folder, run by transformers; a `Run`; or a timm model. RUN,pretrained=no and timm:NAME,pretrained=no are the same
+    encoders untrained. What a file holds is found out by looking inside, not by its name. An encoder that is open
+    already comes back as it is.
     """
     if isinstance(asked.encoder, nn.Module):
         if EncoderOptions(which=asked.which, heads=asked.heads, grid=asked.grid, partial=asked.partial) != _USUAL:
@@ -50,6 +51,8 @@ def load_weights(name: EncoderName, options: EncoderOptions = _USUAL) -> LoadedW
     """The weights of a plain vision transformer, part by part; any other model is refused."""
     if name.kind in ("run", "encoder file"):
         return read_own(name.path, options.which)
+    if name.kind == "untrained":
+        return untrained(name.path)
     if name.kind == "timm":
         encoder = open_timm(name)
         return weights_of_timm(encoder.model, f"timm's {name.model}", encoder.image_size)

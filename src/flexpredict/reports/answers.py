@@ -6,6 +6,7 @@ from typing import Literal
 
 from flexpredict.reports.numbers import format_number, percent
 from flexpredict.reports.sections import SECTIONS
+from flexpredict.runs.metrics import PROBES
 from flexpredict.runs.run_record import Run
 from flexpredict.runs.series import Point, Series, is_finite
 
@@ -89,11 +90,11 @@ def _learning(run: Run) -> Iterator[Answer]:
         yield Answer("learning", "bad", "It broke down", f"The loss was not a finite number any more. {remedy}")
     elif probed is not None:
         name, points = probed
-        (_, first), (_, last), best = points[0], points[-1], max(points, key=lambda point: point[1])
-        text = f"Its {name} went from {percent(first)} to {percent(last)}"
+        (began, first), (_, last), best = points[0], points[-1], max(points, key=lambda point: point[1])
+        text = f"Its {name} went from {percent(first)}{' before training' * (not began)} to {percent(last)}"
         if len(points) < 2:
             yield Answer("learning", "open", "Too early to tell", f"Its {name} is {percent(last)} so far.")
-        elif last < best[1] - 0.02:
+        elif last < best[1] - 0.02 and best[0] > began:
             since = f"after a best of {percent(best[1])} at step {best[0]:,.0f}"
             yield Answer("learning", "watch", "No longer", f"{text}, {since}: it loses what it had learned.")
         elif last > first + 0.02:
@@ -258,11 +259,11 @@ def _speed(run: Run) -> Iterator[Answer]:
 
 def _probe(run: Run) -> tuple[str, list[Point]] | None:
     """The better judge of those that the run had, by which its best encoder was kept."""
-    for key, name in (("linear_accuracy", "linear accuracy"), ("knn_accuracy", "k-NN accuracy")):
+    for key, judge in PROBES.items():
         points = run.series[key].points() if key in run.series else []
         if points:
             scale = 100 if max(value for _, value in points) > 1.5 else 1  # logged in percent
-            return name, [(step, value / scale) for step, value in points]
+            return f"{judge} accuracy", [(step, value / scale) for step, value in points]
     return None
 
 

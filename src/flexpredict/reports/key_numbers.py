@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from flexpredict.progress import duration
 from flexpredict.reports.numbers import format_number, percent, said
 from flexpredict.reports.sections import METRICS
+from flexpredict.runs.metrics import PROBES
 from flexpredict.runs.run_record import Run
 from flexpredict.runs.series import Series
 
@@ -69,10 +70,11 @@ def _location_blur(run: Run) -> KeyNumber | None:
 
 
 def _accuracy(run: Run) -> KeyNumber | None:
-    for key in ("linear_accuracy", "knn_accuracy"):
+    for key in PROBES:
         values = [value for _, value in _series(run, key).points()]
         if values:
-            return KeyNumber(METRICS[key].title, _percent(key, values[-1]), f"best {_percent(key, max(values))}")
+            first, last, best = (_percent(key, value) for value in (values[0], values[-1], max(values)))
+            return KeyNumber(METRICS[key].title, last, f"{first} at the start, {best} at best")
     return None
 
 

@@ -10,6 +10,7 @@ from flexpredict.errors import UserError
 from flexpredict.files import append_line, write_text_atomically
 
 Record = dict[str, float]
+PROBES = {"linear_accuracy": "linear", "knn_accuracy": "k-NN"}  # of an encoder while it is trained, the better first
 
 
 class Logger(Protocol):

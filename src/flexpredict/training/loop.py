@@ -22,7 +22,7 @@ from flexpredict.model.encoder import Encoder
 from flexpredict.randomness import sample_keys, stream_key
 from flexpredict.runs.checkpoint import Keep, load_checkpoint, save_checkpoint
 from flexpredict.runs.encoder_file import Trained, save_encoder
-from flexpredict.runs.metrics import Record
+from flexpredict.runs.metrics import PROBES, Record
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.runs.run_record import STOPPED
 from flexpredict.training.batches import RankBatches
@@ -97,6 +97,8 @@ class Training:
             self._save(Keep(recipe.keep_last))  # something to go back to
         with stop_on_signal(self._progress.stopping) as stop, self._batches.deaths_explained(), closing(self._log):
             while self._step < plan.steps:
+                if self._step == 0 and self._probe is not None:
+                    self._probe_before_training(self._probe)
                 done = self._step + 1
                 due = plan.log_due(done)
                 prediction, record = self._take_step(due)
@@ -118,6 +120,13 @@ class Training:
                     break
         interrupted = (stop.number or signal.SIGTERM) if self._step < plan.steps else None
         return Outcome(self._step, finished=self._step == plan.steps, signal=interrupted)
+
+    def _probe_before_training(self, probe: Probe) -> None:
+        """What the encoder is worth as it begins, by which all later probes are judged."""
+        with whole_weights(self._model):
+            record = probe(self._model.saved_encoder[0])
+        self._best = _accuracy(record)
+        self._log.write(0, {"epoch": 0.0, **record}, skipped=0)
 
     def _take_step(self, due: bool) -> tuple[Prediction | None, Record]:
         """Read a batch, and update all weights by it. Returns what was predicted (None: the batch was left out), and
@@ -185,10 +194,9 @@ class Training:
                 record |= self._probe(model.saved_encoder[0])
         self._guard.expect(self._log.write(step, record, len(self._batches.skipped)))
         # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
-        probed = record.get("linear_accuracy", record.get("knn_accuracy", 0.0))
-        if probed <= self._best:
+        if _accuracy(record) <= self._best:
             return False
-        self._best = probed
+        self._best = _accuracy(record)
         self._save_encoder(self._folder.best_encoder, Trained(step))
         return True
 
@@ -239,6 +247,11 @@ def _masks_and_noise(fabric: Fabric, plan: Plan, model: Method, batch: Batch, st
     streams = rows[:, None] * contexts + torch.arange(contexts)
     keys = sample_keys(stream_key(recipe.seed, "noise", step), streams)
     return masks.rows(int(rows[0]), int(rows[-1]) + 1).to(fabric.device), keys.to(fabric.device)
+
+
+def _accuracy(record: Record) -> float:
+    """By the best judge among the probes; 0 where nothing was probed."""
+    return next((record[name] for name in PROBES if name in record), 0.0)
 
 
 def _prediction_health(prediction: Prediction, contexts: int) -> Record:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -48,13 +49,16 @@ class TrainingProgress:
         if self._bar:
             self._bar.stop()
 
-    def numbers(
-        self, loss: float, images_per_second: float, data_wait: float, location_share: float | None = None
-    ) -> None:
-        """New numbers to show, the most important first."""
-        located = "" if location_share is None else f"location share {location_share:.0%}"
-        speed = f"{images_per_second:,.0f} images/s"
-        self._numbers = [part for part in (f"loss {loss:.4f}", located, speed, f"data wait {data_wait:.0%}") if part]
+    def numbers(self, record: Mapping[str, float], probed: str = "") -> None:
+        """New numbers to show, the most important first. probed: the accuracy of the encoder, in words."""
+        shown = {
+            "loss": "loss {:.4f}",
+            "location_share": "location share {:.0%}",
+            "images_per_second": "{:,.0f} images/s",
+            "data_wait": "data wait {:.0%}",
+        }
+        said = [text.format(record[name]) for name, text in shown.items() if name in record]
+        self._numbers = [*said[:1], *filter(None, [probed]), *said[1:]]
 
     def step(self, step: int) -> None:
         """`step` steps are done."""

@@ -7,6 +7,7 @@ function of its seed, so the run is the one it would have been without.
 import copy
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -114,10 +115,8 @@ class _Clock(TrainingProgress):
         self._times = [time.perf_counter()]
         self._data_wait = 0.0
 
-    def numbers(
-        self, loss: float, images_per_second: float, data_wait: float, location_share: float | None = None
-    ) -> None:
-        self._data_wait = data_wait
+    def numbers(self, record: Mapping[str, float], probed: str = "") -> None:
+        self._data_wait = record["data_wait"]
 
     def step(self, step: int) -> None:
         # A GPU is asked to finish only where the stretch that counts begins and ends, so that steps overlap as usual.

@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from flexpredict.files import append_line
-from flexpredict.runs.metrics import Logger, Record, keep_until, open_loggers, read_records
+from flexpredict.runs.metrics import PROBES, Logger, Record, keep_until, open_loggers, read_records
 from flexpredict.runs.run_folder import RunFolder
 from flexpredict.training.health import Watch
 from flexpredict.training.progress import TrainingProgress
@@ -35,14 +35,15 @@ class RunLog:
     def rewind(self, state: Mapping[str, Any]) -> None:
         """Forget what came after a checkpoint with this state: it is about to be said again."""
         self._watch, self._written = Watch(), False
+        self._probed: dict[str, tuple[float, float]] = {}  # the first accuracy and the last
         self._loss_sum = torch.tensor(state.get("loss_sum", 0.0), dtype=torch.float64, device=self._fabric.device)
         self._loss_count: int = state.get("loss_count", 0)
         self._clear_speed()
         if self._fabric.is_global_zero:
             for path in (self._folder.metrics, self._folder.warnings, self._folder.skipped):
-                keep_until(path, state["step"])
+                keep_until(path, state["step"] or -1)  # at the beginning, nothing has been said
             for record in read_records(self._folder.metrics):
-                self._watch.look(record)
+                self._look(record)
 
     def add(self, loss: Tensor, images: int, waited: float, seconds: float) -> None:
         """A step was made. images: of this rank; waited: for them."""
@@ -52,7 +53,7 @@ class RunLog:
         self._seconds += seconds
         self._waited += waited
         if not self._written:  # until there is a line, a person sees what this rank knows
-            self._progress.numbers(float(loss), self._images / self._seconds, self._waited / self._seconds)
+            self._progress.numbers({"loss": float(loss), **self._speed()})
 
     def write(self, step: int, record: Record, skipped: int) -> float | None:
         """A line of metrics: `record` and the means since the line before. Returns the mean loss.
@@ -60,20 +61,19 @@ class RunLog:
         skipped: images that could not be read so far.
         """
         loss, means = None, {}
-        if self._seconds:  # else the batches of all steps were left out
+        if self._seconds:  # else nothing was trained on: it is the beginning, or all batches were left out
             loss = self._mean_loss()
-            speed, wait = self._images / self._seconds, self._waited / self._seconds
-            means = {"loss": loss, "images_per_second": speed, "data_wait": wait}
-            self._progress.numbers(loss, speed, wait, record.get("location_share"))
+            means = {"loss": loss, **self._speed()}
         record = {**means, "skipped": float(skipped), **record}
         for logger in self._loggers:
             logger.log(step, record)
-        for text in self._watch.look(record):
+        for text in self._look(record):
             self.warn(step, text)
+        self._progress.numbers(record, self._probed_in_words())
         self._loss_sum.zero_()
         self._loss_count = 0
         self._clear_speed()
-        self._written = True
+        self._written |= loss is not None
         return loss
 
     def warn(self, step: int, text: str) -> None:
@@ -93,6 +93,20 @@ class RunLog:
     def close(self) -> None:
         for logger in self._loggers:
             logger.close()
+
+    def _look(self, record: Mapping[str, float]) -> list[str]:
+        """What there is to warn of in a record."""
+        for name in PROBES.keys() & record.keys():
+            first, _ = self._probed.get(name, (record[name], 0.0))
+            self._probed[name] = first, record[name]
+        return self._watch.look(record)
+
+    def _probed_in_words(self) -> str:
+        name = next((name for name in PROBES if name in self._probed), None)
+        return "" if name is None else "{} {:.1%} → {:.1%}".format(PROBES[name], *self._probed[name])
+
+    def _speed(self) -> Record:
+        return {"images_per_second": self._images / self._seconds, "data_wait": self._waited / self._seconds}
 
     def _mean_loss(self) -> float:
         """Of all ranks."""

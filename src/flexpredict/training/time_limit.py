@@ -93,6 +93,7 @@ def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
         probes = PROBES_PER_RUN if recipe.probe_data is not None else 0
         if recipe.probe_every:
             probes = math.ceil(epochs / recipe.probe_every)
+        probes += bool(probes)  # and one before the first step
         return costs.start + steps * costs.step + checkpoints * costs.checkpoint + probes * costs.probe
 
     limit = int(max(0.0, seconds) / costs.step) + 1

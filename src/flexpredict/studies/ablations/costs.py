@@ -42,7 +42,7 @@ class Costs:
 
 def seconds_a_step(metrics: Path, batch_size: int) -> float:
     """The usual one, from the log of a run; its first lines, when all is new, do not count."""
-    rates = [record["images_per_second"] for record in read_records(metrics)]
+    rates = [record["images_per_second"] for record in read_records(metrics) if "images_per_second" in record]
     return batch_size / float(median(rates[len(rates) // 2 :]))
 
 

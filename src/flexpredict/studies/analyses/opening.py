@@ -95,7 +95,8 @@ def _run(folder: RunFolder, name: str, step: int | None) -> OpenedModel:
     model, new_matrix = _new(recipe)
     load_model(checkpoint, model)
     # The log knows better than the recipe, where the level follows a schedule or is predicted from the context.
-    logged = [record["noise_std"] for record in read_records(folder.metrics) if record.get("step", step + 1) <= step]
+    known = (record for record in read_records(folder.metrics) if "noise_std" in record)
+    logged = [record["noise_std"] for record in known if record.get("step", step + 1) <= step]
     level = logged[-1] if logged else model.masked_tokens.stochastic.noise_std
     return OpenedModel(name, recipe, model.eval(), step, float(level), new_matrix)
 
