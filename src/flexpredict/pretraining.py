@@ -94,6 +94,8 @@ def run(
             say(console, fitted.explanation)
             if fitted.advice:
                 console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
+        if resume and step == plan.steps:
+            say(console, "All its steps are done; with more epochs it would go on.")
         if before != plan.recipe.epochs:
             say(
                 console,
@@ -211,6 +213,8 @@ def _announce(
     positions = str(recipe.positions.kind)
     if positions == "stochastic":
         positions += f" (StoP), noise_std {model.masked_tokens.stochastic.noise_std:.3g}"
+        if recipe.positions.noise_to_signal is not None:
+            positions += f": at first {recipe.positions.noise_to_signal:g} times a position"
         if recipe.positions.covariance != "tied":
             positions += f", covariance {recipe.positions.covariance}"
     share, parts = "", fabric.world_size * recipe.accumulate

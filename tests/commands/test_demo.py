@@ -58,7 +58,7 @@ def test_a_demo_that_is_done_is_shown_again_and_not_done_again(
     before = (finished_demo / "results.json").read_bytes()
     assert demo(f"--steps={STEPS}", f"--out={finished_demo}") == 0
     shown = capsys.readouterr().out
-    assert "All was done before" in shown and "--overwrite" in shown
+    assert "This demo is finished" in shown and "--overwrite" in shown
     table = shown[shown.index(TABLE) : shown.index("Results:")]
     assert table in (finished_demo.parent / "stdout").read_text()
     assert (finished_demo / "results.json").read_bytes() == before
@@ -85,7 +85,7 @@ def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(
     code, printed, complaints = stop(out, signal.SIGTERM, when=both_train_on())
     assert code == 143
     assert "Continuing" in printed and "StoP-seed=0 goes on from its last checkpoint" in printed
-    assert "The same command goes on" in complaints and "Traceback" not in complaints
+    assert "Run the same command again to continue" in complaints and "Traceback" not in complaints
     steps = [read(log.parent / "checkpoints" / "last" / "state.json")["step"] for log in logs]
     assert all(20 <= step < STEPS for step in steps)
     # Half-trained encoders are not measured, and there is no table.
@@ -95,7 +95,7 @@ def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(
     measured = [log.parent / "measured.json" for log in logs]
     code, printed, complaints = stop(out, signal.SIGINT, when=lambda: any(path.is_file() for path in measured))
     assert code == 130
-    assert "The same command goes on" in complaints and "Traceback" not in complaints
+    assert "Run the same command again to continue" in complaints and "Traceback" not in complaints
     assert not (out / "results.json").exists() and TABLE not in printed
     kept = {path: path.stat().st_mtime_ns for path in measured if path.is_file()}
 

@@ -130,7 +130,7 @@ def test_there_are_as_many_seeds_as_end_in_time(
         )
         assert saved["seeds"] == seeds
     assert passed[0] <= 360 or seeds == [0]
-    assert "All was done before" in console.export_text()
+    assert "This demo is finished" in console.export_text()
     other = running.run_demo(tmp_path / "demo", steps=10, seeds=(5, 6), minutes=6, protocol=PROTOCOL, console=console)
     assert other["seeds"][0] == 5, "not those that are there"
 

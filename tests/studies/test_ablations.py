@@ -189,7 +189,7 @@ def test_a_run_that_is_stopped_stops_the_study_without_a_table(
     monkeypatch.setattr(ablate_task, "carry_out", lambda task: INTERRUPTED)
     console = recording()
     assert not ablate(asked(tmp_path, "table6"), console=console)
-    assert "The same command goes on" in said(console)
+    assert "Run the same command again to continue" in said(console)
     assert len(in_process) == 1 and not (tmp_path / "table6").exists()
 
 

@@ -164,7 +164,7 @@ def test_a_study_that_was_stopped_ends_with_the_code_of_the_signal(
     small = ["--model", "vit_tiny_patch16_224", "--image_size", "32", "--patch_size", "4", "--epochs", "1"]
     assert main(["ablate", "lr", *words, *small, "--out", str(tmp_path)]) == code
     said = capsys.readouterr()
-    assert "what is done is kept. The same command goes on." in said.out and "interrupted" in said.err
+    assert "what is done is kept. Run the same command again to continue." in said.out and "interrupted" in said.err
 
 
 def test_a_child_whose_parent_was_killed_stops(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_claims_are_judged_by_the_interval_of_their_paired_difference(tmp_path: 
     assert first == "linear, 1 % labels |  | **confirmed** [+2.5 ± 1.2](table6-small/README.md)", "none is long"
     assert "| undecided " in said["… and better than learned positions (+3.4)"]
     assert "**refuted** [-1.0 ± 0.0]" in said["… and better than on both (+1.0)"]
-    assert "They tie features less to the place" not in said, "nobody measured it"
+    assert "They make features depend less on position" not in said, "nobody measured it"
     assert "\n3 of the 7 intervals exclude zero; about 0 would by chance" in claims_table(
         tmp_path, tmp_path / "README.md"
     )

@@ -71,9 +71,10 @@ def test_features_that_never_change_their_high_share_do_not_drift() -> None:
 def test_the_progress_line_shows_the_location_share_of_methods_that_have_one() -> None:
     console = Console(record=True, width=200, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     progress = TrainingProgress(console, steps=2)
-    progress.numbers(0.25, 300.0, 0.01, 0.174)
+    record = {"loss": 0.25, "images_per_second": 300.0, "data_wait": 0.01}
+    progress.numbers({**record, "location_share": 0.174})
     progress.step(2)
-    progress.numbers(0.25, 300.0, 0.01)
+    progress.numbers(record)
     progress.step(2)
     with_share, without = console.export_text().splitlines()
     assert "loss 0.2500 · location share 17% · 300 images/s" in with_share

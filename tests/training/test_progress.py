@@ -21,7 +21,7 @@ def test_at_80_columns_the_line_keeps_steps_time_left_and_loss() -> None:
 def test_a_terminal_of_80_columns_shows_the_time_left_at_once() -> None:
     console = Console(record=True, width=80, force_terminal=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     with TrainingProgress(console, steps=100_000) as shown:
-        shown.numbers(0.4211, 312.0, 0.01, 0.18)
+        shown.numbers({"loss": 0.4211, "images_per_second": 312.0, "data_wait": 0.01, "location_share": 0.18})
         shown.step(1)
     text = console.export_text()
     assert " left · loss 0.4211" in text

@@ -45,6 +45,8 @@ def ablate(given: dict[str, Any]) -> AblateResult:
     """
     fields, others = split_values(AblationSettings, given)
     asked = StudySettings(**others)
+    if asked.study == "where":  # it has no other images
+        fields = {"data": "scenes:10000,size=64"} | fields
     if _at_demo_size(asked, fields):
         fields = merge(_demo_recipe(fields), fields)
     recipe = make_recipe(fields, asked.config)

@@ -71,6 +71,6 @@ def demo(asked: DemoSettings) -> DemoResult:
             Path(asked.out), steps=asked.steps, seeds=seeds, minutes=minutes, overwrite=asked.overwrite
         )
     except KeyboardInterrupt:
-        say(Console(stderr=True), "\nStopped; finished work is kept. The same command goes on.")
+        say(Console(stderr=True), "\nStopped; finished work is kept. Run the same command again to continue.")
         raise
     return DemoResult(results, write_comparison(Path(asked.out), asked.seed))

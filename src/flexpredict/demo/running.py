@@ -87,7 +87,7 @@ def run_demo(
                 if fitting < len(seeds):
                     console.print(
                         f"The first seed took {duration(spent)}, so there is time for {fitting} of {len(seeds)}; "
-                        f"with --seeds {len(seeds)}, the demo adds the others.",
+                        f"with seeds={len(seeds)}, the demo adds the others.",
                         highlight=False,
                     )
                     seeds = seeds[:fitting]
@@ -98,7 +98,7 @@ def run_demo(
     saved = _saved(results, seeds)
     if done_before:
         when = f", on {saved['date']}" if saved else ""
-        console.print(f"All was done before{when}; `flexpredict demo --overwrite` starts over.", highlight=False)
+        console.print(f"This demo is finished{when}; `flexpredict demo --overwrite` starts over.", highlight=False)
     if saved is None:
         saved = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -168,7 +168,7 @@ def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> 
         )
     console.print(
         f"{len(left)} encoders to measure, {sum(run.steps > 0 for run in left)} of them after pre-training, "
-        f"{sum(run.steps for run in left):,} steps in all. If this is interrupted, the same command goes on.",
+        f"{sum(run.steps for run in left):,} steps in all. If this is interrupted, the same command continues it.",
         highlight=False,
     )
     # Arms seed by seed; what is not trained is measured in the processes of the first, which have drawn the scenes.
@@ -177,7 +177,7 @@ def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> 
     groups = [[run for run in pair if run is not None] for pair in zip_longest(arms, others)]
     tasks = [task_of(group, out / "logs") for group in groups]
     if not carry_out_runs(console, left, tasks, min(cores(), len(tasks)), Stop()):
-        raise UserError("One of the runs was stopped. What is done is kept: the same command goes on.")
+        raise UserError("One of the runs was stopped. What is done is kept: run the same command again to continue.")
 
 
 def _saved(results: Path, seeds: Sequence[int]) -> dict[str, Any] | None:

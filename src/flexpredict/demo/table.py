@@ -81,7 +81,7 @@ class Comparison:
         if ahead:
             learned += f" Raw pixels are better than every encoder here in: {'; '.join(ahead)}."
         located = (
-            f"Of what patch features tell, {self.mean(STOP, _SHARE):.0f} % is only the place with StoP and "
+            f"Position explains {self.mean(STOP, _SHARE):.0f} % of the variance of patch features with StoP, and "
             f"{self.mean(SINCOS, _SHARE):.0f} % with sin-cos"
         )
         if self.seeds == 1:

@@ -108,15 +108,15 @@ _SIGNS = {
     ),
     "A_norm": _Sign(
         "‖A‖ is falling toward zero ({best:.2f} to {now:.2f}): the predictor gives up the context to be rid of the "
-        "noise. Try a lower positions.noise_std or a lower final_weight_decay.",
+        "noise. Try a lower positions.noise_to_signal or a lower optimizer.final_weight_decay.",
     ),
     "noise_matrix_norm": _Sign(
         "The noise is being switched off: its own matrix fell from {best:.2f} to {now:.2f}. Nothing holds it up; "
         "positions.covariance=tied shares it with the context, which does.",
     ),
     "location_share": _Sign(
-        "The features tell little but where a patch is: their location share rose from {best:.0%} to {now:.0%}. Try "
-        "stochastic positions (positions.kind=stochastic) or a higher positions.noise_to_signal.",
+        "The features encode little but the position of the patch: their location share rose from {best:.0%} to "
+        "{now:.0%}. Try stochastic positions (positions.kind=stochastic) or a higher positions.noise_to_signal.",
         better=min,
         alarming=_drifts_to_location,
     ),

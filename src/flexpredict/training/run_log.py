@@ -94,7 +94,7 @@ class RunLog:
         for logger in self._loggers:
             logger.close()
 
-    def _look(self, record: Mapping[str, float]) -> list[str]:
+    def _look(self, record: Record) -> list[str]:
         """What there is to warn of in a record."""
         for name in PROBES.keys() & record.keys():
             first, _ = self._probed.get(name, (record[name], 0.0))

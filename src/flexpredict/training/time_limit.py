@@ -64,15 +64,17 @@ def _fit(recipe: Recipe, rehearsal: Rehearsal, started: float) -> FittedRun | No
     # Measuring counts: it is the person's time. All ranks go by the first one's clock.
     spent = gather(fabric, time.perf_counter() - started)[0]
     steps = most_steps(recipe, usual, costs, seconds - spent)
-    if steps < 1:
-        raise UserError(
-            f"minutes={recipe.minutes:g} is too short: measuring a step took {duration(spent)}, and one more takes "
-            f"{costs.step:.2g} s. Give at least {math.ceil(spent / 30)} minutes, or choose a smaller `model`."
-        )
 
     def plan_of(other: Recipe) -> Plan:
         return make_plan(other, source, fabric.device, fabric.world_size)
 
+    if steps < 1:
+        smaller = suggest_smaller(recipe, usual, costs.data_wait, ENOUGH_STEPS * costs.step / seconds, plan_of)
+        raise UserError(
+            f"minutes={recipe.minutes:g} is too short: measuring a step took {duration(spent)}, and one more takes "
+            f"{costs.step:.2g} s. Give at least {math.ceil(spent / 30)} minutes"
+            f"{'' if smaller is None else f', or choose a smaller encoder, {smaller.as_option}'}."
+        )
     fitted = with_epochs(recipe, steps * usual.recipe.batch_size / usual.samples)
     plan = plan_of(fitted)
     advice = _advice(recipe, plan, costs, plan_of)

@@ -1,4 +1,4 @@
-"""`flexpredict evaluate location`: what features tell about the place of a patch, and what shifts do to them."""
+"""`flexpredict evaluate location`: how much features depend on position, and what shifts do to them."""
 
 from dataclasses import dataclass, field
 
@@ -30,7 +30,7 @@ class LocationSettings(FrozenFeatures, ResultPlaces):
 
 @takes_fields_of(LocationSettings)
 def evaluate_location(asked: LocationSettings) -> Result:
-    """Measure what features tell about the place of a patch, and what shifts of the image do to them.
+    """Measure how much features depend on the position of a patch, and what shifts of the image do to them.
 
     The location share is the part of the variance of features that the place explains. Row and column are read off
     single patches by a linear regression. Test images are shifted by fractions of a patch and by whole patches: how

@@ -114,7 +114,7 @@ def measure_location(
         "seed": seed,
     }
     details = {"place": {**asdict(place), **choice}, "shifts": asdict(moved)}
-    numbers, title = _numbers(place, moved), "What patches tell about their place"
+    numbers, title = _numbers(place, moved), "How much patch features depend on position"
     return LocationResult("location", encoder.what, test.name, numbers, protocol, details, title)
 
 

@@ -45,7 +45,7 @@ def ablate(asked: Ablation, console: Console | None = None) -> bool:
         if pending:
             say(console, f"Logs of the runs: {asked.folder / 'logs'}")
         if not carry_out_runs(console, pending, tasks, at_a_time, stop):
-            say(console, "Stopped; what is done is kept. The same command goes on.")
+            say(console, "Stopped; what is done is kept. Run the same command again to continue.")
             if stop.requested:
                 raise stop.interruption()
             return False
