@@ -19,6 +19,6 @@ def test_the_time_left_is_told_until_all_steps_are_done(monkeypatch: pytest.Monk
             counting.add(steps, note)
     assert console.export_text().splitlines() == [
         "runs: 50 of 100 steps · 2/s · 20 s left · training",
-        "runs: 100 of 100 steps · 2/s · measuring a",
-        "runs: 100 of 100 steps · 2/s · measuring b",
+        "runs: 100 of 100 steps · measuring a",
+        "runs: 100 of 100 steps · measuring b",
     ]

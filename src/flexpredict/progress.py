@@ -56,9 +56,10 @@ class Counting:
         seconds = time.monotonic() - self._started
         parts = [f"{self.done:,}" + (f" of {self._total:,}" if self._total else "") + f" {self._unit}"]
         rate = (self.done - self._before) / seconds
-        parts.append(f"{rate:,.0f}/s" if rate >= 1 or not rate else f"{duration(1 / rate)} each")
-        if self._total and rate and self.done < self._total:  # what is measured after the last step takes its time
-            parts.append(f"{duration((self._total - self.done) / rate)} left")
+        if rate and self.done != self._total:  # what comes after the last one would only slow it down
+            parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{duration(1 / rate)} each")
+            if self._total:
+                parts.append(f"{duration((self._total - self.done) / rate)} left")
         return " · ".join(filter(None, (*parts, self._note)))
 
 
