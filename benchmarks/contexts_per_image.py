@@ -1,7 +1,7 @@
 """Several contexts per image: accuracy for the same minutes of training, on the built-in scenes.
 
-One pass of the target encoder serves all contexts of an image, so each further one costs less than the first. Each
-arm gets the number of steps that it can do in the time given, measured beforehand, and its schedules span them.
+One pass of the target encoder serves all contexts of an image, so each additional context costs less than the first.
+Each arm gets as many steps as fit into the time, measured beforehand, and its schedules span these steps.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
                 )
                 return time.perf_counter() - started
 
-            # The second trial leaves out what a run does once.
+            # The difference of two trials excludes one-time work.
             once, more = timed(TRIAL_STEPS // 2, f"{contexts}-a"), timed(TRIAL_STEPS * 3 // 2, f"{contexts}-b")
             per_step = (more - once) / TRIAL_STEPS
             steps = round(60 * options.minutes / per_step)

@@ -1,12 +1,12 @@
-"""How much faster J and F of DAVIS are computed for all frames and objects at once than one frame after the other.
+"""J and F of DAVIS: speed for all frames and objects at once, against one frame after another.
 
     OMP_NUM_THREADS=1 python benchmarks/davis_scores.py
     OMP_NUM_THREADS=1 python benchmarks/davis_scores.py --frames 70 --objects 5
 
-The loop is written the way the toolkit of the challenge does it: for each object and frame the contours by shifted
-differences, dilated with a disk. Here scipy.ndimage dilates, in the toolkit OpenCV, which is not compared. A second
-loop uses scipy's distance transform instead, which takes less time. Masks are built-in scenes of 480 x 854 pixels,
-and those of the next frame are the prediction; all contenders must agree.
+The loop follows the toolkit of the challenge: for each object and frame, contours by shifted differences, dilated
+with a disk. It dilates with scipy.ndimage; the toolkit uses OpenCV, which is not compared. A second loop uses scipy's
+faster distance transform instead. Masks are built-in scenes of 480 x 854 pixels, and the masks of the next frame
+serve as predictions; all contenders must agree.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def masks_of_scenes(frames: int, objects: int) -> tuple[Masks, Masks]:
-    """Of the first video that has so many objects."""
+    """True and predicted masks from the first video with this number of objects."""
     for index in range(1000):
         video = draw_videos(np.array([index]), frames=1, size=64).masks
         if video.max() == objects:
@@ -88,7 +88,7 @@ def all_at_once(truth: Masks, predicted: Masks, objects: range) -> NDArray[np.fl
 def one_by_one(
     truth: Masks, predicted: Masks, objects: range, within: Callable[[Region], Region]
 ) -> NDArray[np.float64]:
-    """J and F: 2 K T. `within` gives what is within the disk of a contour."""
+    """J and F: 2 K T. `within` dilates a contour by the disk."""
     scores = np.empty((2, len(objects), len(truth)))
     for row, number in enumerate(objects):
         for frame in range(len(truth)):

@@ -1,15 +1,15 @@
-"""How many crops a second one core makes of image files: ours against torchvision on PIL.
+"""Crops per second that one core makes from image files: ours against torchvision on PIL.
 
-    python benchmarks/decoding.py                        # about a minute, of made-up photographs
-    python benchmarks/decoding.py --photos FOLDER        # of JPEGs or PNGs of your own, brought to the same sizes
+    python benchmarks/decoding.py                        # about a minute, with artificial photographs
+    python benchmarks/decoding.py --photos FOLDER        # with your own JPEGs or PNGs, brought to the same sizes
 
 Both go from a file to a normalized float32 batch: a random crop of 30 to 100 % of the area, resized to 224 x 224.
-Ours is what the loader does, and normalizing, which training does on the device, is counted too. Theirs is the usual
+Ours is the code of the loader, plus normalizing, which training does on the device. Theirs is the usual
 `Image.open(path).convert("RGB")`, RandomResizedCrop, ToTensor, Normalize. Files are in the page cache. "Packed" are
 the 500 x 375 files shrunk by `upright` to a shorter side of 256, and written as JPEG of quality 90.
 
 The two take turns; numbers are medians over rounds of processor time. The difference, in levels of 0 to 255, is
-between the crops that both make at the same boxes: what decoding a JPEG at reduced scale costs in likeness.
+between the crops that both make at the same boxes: the error from decoding a JPEG at reduced scale.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from flexpredict.torchvision_repair import repair
 
 _SIZE = (224, 224)
 _PACKED_SIDE = 256
-# Deviation of the grain of enlarged pictures, in levels: 4000 x 3000 pixels then take 3 to 4 MB, as from a camera.
+# Grain of enlarged pictures, as a deviation in levels: 4000 x 3000 pixels then take 3 to 4 MB, as from a camera.
 _GRAIN = 5.0
 
 
@@ -57,7 +57,7 @@ class Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10, help="time for each row (default: 10)")
-    parser.add_argument("--photos", type=Path, help="folder of photographs to take instead of made-up ones")
+    parser.add_argument("--photos", type=Path, help="folder of photographs to use instead of artificial ones")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = announce_machine()
@@ -65,8 +65,8 @@ def main() -> None:
     for heading in ("kB a file", "ours", "torchvision", "ratio (quartiles)", "mean difference"):
         table.add_column(heading, justify="right")
     with tempfile.TemporaryDirectory() as folder:
-        # Another process writes the files: having held large arrays, malloc would keep memory that it otherwise gives
-        # back after every large image, as it does in the workers of a loader.
+        # Another process writes the files: after large arrays, malloc keeps memory that it otherwise returns after
+        # every large image, as in the workers of a loader.
         with ProcessPoolExecutor(1, get_context("spawn")) as another:
             rows = another.submit(write_rows, Path(folder), arguments.photos).result()
         for row in rows:
@@ -89,7 +89,7 @@ def cells(row: Row, seconds: float) -> list[str]:
 
 
 def processor_seconds(contenders: Sequence[Contender], seconds: float) -> list[list[float]]:
-    """Of each contender in each round, at least three rounds; what else the machine does meets all of them."""
+    """Processor time of each contender in each of at least three rounds; they take turns."""
     times: list[list[float]] = [[] for _ in contenders]
     for contender in contenders:
         contender(0)
@@ -126,7 +126,7 @@ def torchvision_on(files: Sequence[str]) -> Contender:
 
 
 def difference(files: Sequence[str]) -> float:
-    """Mean over pixels, files and boxes."""
+    """Mean absolute difference over pixels, files and boxes."""
     totals = []
     for number in range(3):
         crops = drawn(len(files), number)
@@ -182,7 +182,7 @@ def taken(folder: Path, count: int) -> list[Image.Image]:
 
 
 def made_up(number: int, height: int = 750, width: int = 1000) -> Image.Image:
-    """Clouds upon clouds: like photographs, they vary less the finer one looks (amplitude frequency^-0.6)."""
+    """Clouds on several scales: as in photographs, finer detail varies less (amplitude frequency^-0.6)."""
     pixels = torch.full((1, 3, height, width), 128.0)
     for octave in range(2, 10):
         rows, columns = 3 * 2**octave // 4, 2**octave
@@ -194,7 +194,7 @@ def made_up(number: int, height: int = 750, width: int = 1000) -> Image.Image:
 
 
 def fitted_to(picture: Image.Image, size: tuple[int, int], number: int) -> Image.Image:
-    """Fitted to a size, and, if it is enlarged, given the grain that a photograph of that size would have."""
+    """The picture fitted to a size; if enlarged, with the grain that a photograph of that size would have."""
     fitted = ImageOps.fit(picture, size, Image.Resampling.BICUBIC)
     if size[0] <= picture.width:
         return fitted

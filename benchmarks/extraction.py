@@ -1,11 +1,11 @@
-"""How fast features are extracted, beside the plain forward passes of timm's and transformers' models.
+"""Speed of feature extraction, compared with plain forward passes of timm's and transformers' models.
 
     python benchmarks/extraction.py                                    # new ViT-S/16 and ViT-B/16, about two minutes
     python benchmarks/extraction.py dinov2_vits14.safetensors --image_size 112
 
-All three have the same weights and must give the same vectors, the mean of the patches. The others are handed
-normalized pixels, all at once; ours reads images as bytes, crops, normalizes, pools and collects them, as every
-evaluation does. They take turns; times are processor time.
+All three have the same weights and must give the same vectors, the mean of the patches. The others get one batch of
+normalized pixels; ours reads images as bytes, crops, normalizes, pools and collects them, as in every evaluation.
+They take turns; times are processor time.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def encoder_of(name: str, side: int) -> ViTEncoder:
 
 @torch.inference_mode()
 def measure(encoder: ViTEncoder, side: int, count: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, round by round."""
+    """Seconds of each contender, round by round."""
     drawn = uniform(sample_keys(stream_key(0, "images"), torch.arange(count)), side * side * 3)
     images = drawn.mul(255).byte().view(count, side, side, 3)
     source, how = ArraySource("noise", images), Extraction(image_size=side, batch_size=count, pooling="mean")
@@ -97,8 +97,8 @@ def _in_a_round(vectors: Callable[[], Tensor], number: int) -> None:
 
 
 def transformers_model(encoder: ViTEncoder) -> Any:
-    """transformers' model of this kind with the weights of the encoder."""
-    from transformers import AutoModel  # works only after torchvision was mended (torchvision_repair)
+    """The corresponding model of transformers, with the weights of the encoder."""
+    from transformers import AutoModel  # works only after torchvision_repair
 
     with tempfile.TemporaryDirectory() as folder:
         flexpredict.export(encoder, format="hf", out=f"{folder}/hf")
@@ -106,11 +106,11 @@ def transformers_model(encoder: ViTEncoder) -> Any:
 
 
 def refuse_unequal(vectors: dict[str, Tensor]) -> None:
-    """A comparison is fair if all compute the same."""
+    """Refuse to compare contenders that do not compute the same."""
     for name, found in vectors.items():
         apart = float((found - vectors[_OURS]).norm() / vectors[_OURS].norm())
         if apart > 1e-4:
-            raise SystemExit(f"No fair comparison: the vectors of {name} are {apart:.2g} of their length apart.")
+            raise SystemExit(f"No fair comparison: the vectors of {name} differ from ours by {apart:.2g} (relative).")
 
 
 if __name__ == "__main__":

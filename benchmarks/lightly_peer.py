@@ -1,7 +1,7 @@
-"""The I-JEPA of the package `lightly`, put together from its parts as its examples do, in the sizes of a given model.
+"""The I-JEPA of the package `lightly`, assembled as in its examples, with the sizes of a given model.
 
-It draws its own masks, with the published settings. Their contexts are cut to the smallest of the batch, so it may
-have fewer tokens to work on: `tokens` tells.
+It draws its own masks, with the published settings. Contexts are cut to the smallest of the batch, so it may process
+fewer tokens; their numbers are in `tokens`.
 """
 
 import copy
@@ -52,8 +52,8 @@ class Lightly:
         self.tokens: dict[int, tuple[int, tuple[int, int]]] = {}  # round: context, (blocks, patches of a block)
 
     def __call__(self, number: int) -> None:
-        torch.manual_seed(number)  # the collator places its blocks by torch's own generator
-        # It would also stack the images, which is the loading of data: numbers stand in for them.
+        torch.manual_seed(number)  # the collator uses torch's global generator
+        # Numbers replace the images, which it would also stack: that belongs to data loading.
         _, contexts, targets = self.collator(list(range(len(self.images))))
         self.tokens[number] = contexts[0].shape[1], (len(targets), targets[0].shape[1])
         loss = self._loss(contexts, targets)

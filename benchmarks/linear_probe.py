@@ -1,12 +1,12 @@
-"""How much faster the linear probe finds its optimum than scikit-learn's lbfgs, on the same features and threads.
+"""Speed of the linear probe against scikit-learn's lbfgs, on the same features and threads.
 
     OMP_NUM_THREADS=1 python benchmarks/linear_probe.py        # 50,000 x 768, 100 classes: a few minutes
     OMP_NUM_THREADS=1 python benchmarks/linear_probe.py --rows 5000 --dims 256 --classes 50
 
 The gain comes from the correlation of the features, so it depends on how fast the eigenvalues of their covariance
-fall: like k^-spectrum here. Random convolutional features of photographs measure 1.5; with 0, white features, there
-is little to gain. scikit-learn is given features that are standardized already, and the gradient that the probe
-ended on as its tolerance; the objectives in the table, computed in float64, say whether both got equally far.
+fall: like k^-spectrum here. Random convolutional features of photographs have a spectrum of 1.5; with 0 (white
+features) there is little gain. scikit-learn gets standardized features and, as its tolerance, the final gradient of
+the probe; the objectives in the table, computed in float64, show whether both got equally far.
 """
 
 import argparse

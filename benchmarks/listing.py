@@ -1,11 +1,11 @@
-"""What millions of files cost before the first batch: time to list them, and memory of all processes that read.
+"""Cost of millions of files before the first batch: time to list them, and memory of all reading processes.
 
     python benchmarks/listing.py                    # 5,000,000 files, about four minutes; makes and removes them
     python benchmarks/listing.py --files 200000
 
-The files are hard links to a hundred small pictures, a thousand in a folder. Memory is the proportional set size:
-pages that processes share are counted once, which resident set sizes added up would not do. Next to it stands what
-the same processes take for a hundred files, which is Python, torch and PIL; the listing is the difference.
+The files are hard links to a hundred small pictures, a thousand in a folder. Memory is the proportional set size,
+which counts pages shared by processes only once. For comparison, the same processes read a hundred files: that is the
+memory of Python, torch and PIL; the difference is the listing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _PICTURES = 100
 _PER_FOLDER = 1000
 _WORKERS = 4
 
-# In a process of its own, so that nothing of making the files is counted.
+# Runs in a process of its own, so that memory for making the files is not counted.
 _READ = """
 import sys, time
 from pathlib import Path
@@ -58,7 +58,7 @@ print(len(source), listed, first, len(children), sum(memory(p, "Pss") for p in p
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=5_000_000)
-    parser.add_argument("--where", type=Path, default=None, help="a folder on the disk to be tried (default: /tmp)")
+    parser.add_argument("--where", type=Path, default=None, help="a folder on the disk to test (default: /tmp)")
     options = parser.parse_args()
     console = announce_machine()
     root = Path(tempfile.mkdtemp(dir=options.where))
@@ -66,7 +66,7 @@ def main() -> None:
         few, many = root / "few", root / "many"
         _make(few, _PICTURES)
         _make(many, options.files)
-        time.sleep(3)  # A folder that has only just changed is not remembered.
+        time.sleep(3)  # Listings of recently changed folders are not cached.
         rows = []
         for name, folder in (("listed", few), ("listed", many), ("remembered", many)):
             environment = {**os.environ, "FLEXPREDICT_CACHE": str(root / "cache"), "OMP_NUM_THREADS": "1"}
@@ -91,7 +91,7 @@ def _make(folder: Path, count: int) -> None:
     pictures.mkdir()
     links = -(-count // _PICTURES)
     for number, image in enumerate(draw_scenes(np.arange(_PICTURES), size=32, seed=0).images):
-        for copy in range(-(-links // 50_000)):  # A file may have only so many names.
+        for copy in range(-(-links // 50_000)):  # The number of hard links to a file is limited.
             Image.fromarray(image).save(pictures / f"{number}-{copy}.png")
     for number in range(count):
         place = f"{folder}/class {number // _PER_FOLDER:05}"

@@ -1,4 +1,4 @@
-"""The machine under a benchmark: what it is, how fast it multiplies matrices, and contenders timed in turns."""
+"""Shared parts of the benchmarks: facts about the machine, its matrix speed, and contenders timed in turns."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ Contender = Callable[[int], object]  # does its work for the round of this numbe
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some measurements, and the half of them around it."""
+    """Median and quartiles of some measurements."""
 
     median: float
     low: float
@@ -34,7 +34,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median and quartiles."""
+    """The median and quartiles of these values."""
     low, median, high = (float(value) for value in np.percentile(values, (25, 50, 75)))
     return Spread(median, low, high)
 
@@ -42,8 +42,8 @@ def spread(values: Sequence[float]) -> Spread:
 def take_turns(contenders: Mapping[str, Contender], rounds: int) -> dict[str, list[float]]:
     """Seconds of processor time of each contender in rounds 1, 2, ... after an untimed round 0.
 
-    All take their turn in every round, so that whatever else the machine does meets all of them; each round begins
-    with another one, so that none always comes after the same neighbor.
+    All take a turn in every round, so that other processes affect all of them; each round begins with another one, so
+    that none always follows the same one.
     """
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -59,7 +59,7 @@ def take_turns(contenders: Mapping[str, Contender], rounds: int) -> dict[str, li
 
 
 def plain_copy(network: Module) -> Module:
-    """A copy with torch's own linear layers, which is what other people's code has."""
+    """A copy with torch's own linear layers, as other packages have."""
     network = copy.deepcopy(network)
     for module in network.modules():
         if type(module) is Linear:
@@ -68,7 +68,7 @@ def plain_copy(network: Module) -> Module:
 
 
 class SquareProducts:
-    """A contender that only multiplies large square float32 matrices, by the library that our layers use."""
+    """A contender that only multiplies large square float32 matrices, with the library that our layers use."""
 
     def __init__(self, size: int = 2048, products: int = 3) -> None:
         self.left, self.right = normal(sample_keys(stream_key(0, "matrices"), torch.arange(2)), size * size).view(
@@ -83,7 +83,7 @@ class SquareProducts:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the numbers of a benchmark depend on besides the code."""
+    """Facts about the machine and its software that the numbers depend on."""
     versions: dict[str, str | None] = {}
     for package in ("flexpredict", "torch", "timm", "lightly", "stable-pretraining", "transformers", "numpy"):
         try:
@@ -102,7 +102,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def announce_machine() -> Console:
-    """Says what the machine is, warns if it has other things to do, and gives the console for what follows."""
+    """Prints what the machine is, warns if it is busy, and returns the console for further output."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=130)  # rich assumes 80 columns, and the tables are wider
@@ -113,18 +113,18 @@ def announce_machine() -> Console:
     )
     if facts["busy cores"] > 0.2:
         console.print(
-            f"[yellow]Other processes use {facts['busy cores']} core(s): these numbers will mean little.[/yellow]"
+            f"[yellow]Other processes use {facts['busy cores']} core(s): these numbers will be unreliable.[/yellow]"
         )
     return console
 
 
 def save_numbers(path: Path, machine: dict[str, Any], numbers: object) -> None:
-    """Numbers and where they were measured, as JSON."""
+    """Save numbers and the facts about the machine as JSON."""
     path.write_text(json.dumps({"machine": machine, "settings": numbers}, indent=2) + "\n", encoding="utf-8")
 
 
 def _busy_cores(seconds: float = 0.5) -> float:
-    """How many cores are at work while we sleep. The load average still tells of the benchmark before."""
+    """Number of cores busy while we sleep. The load average would still include an earlier benchmark."""
     stat = Path("/proc/stat")
     if not stat.is_file():
         return os.getloadavg()[0]

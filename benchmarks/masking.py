@@ -1,9 +1,9 @@
-"""How long the masks of a batch take: drawn at once, against the usual loop over images and blocks.
+"""Time to draw the masks of a batch: all at once, against the usual loop over images and blocks.
 
     python benchmarks/masking.py
 
-Both give the same kind of masks: uniform places, no target in the context, a random part of each context kept. The
-two take turns, so that whatever else the machine does meets both; times are medians of processor time.
+Both give the same kind of masks: uniform locations, no target in the context, a random part of each context kept.
+The two take turns, so that other processes affect both; times are medians of processor time.
 """
 
 import statistics
@@ -28,7 +28,7 @@ _CALLS = {"sampled": 20, "looped": 1}
 
 def main() -> None:
     torch.set_num_threads(1)  # masks are drawn beside the data workers: one core
-    # Once a large piece has come and gone, malloc keeps such pieces: in a training run it always has.
+    # After a first large allocation is freed, malloc keeps such memory, as it does in any training run.
     torch.ones(2**22)
     headings = ("grid", "batch", "at once, ms", "loop, ms", "loop / at once")
     table = Table(*headings, box=box.MARKDOWN, title="Multi-block masks, one core")
@@ -41,12 +41,12 @@ def main() -> None:
 
 
 def sampled(masking: Masking, grid: tuple[int, int], step: int, batch: int) -> Masks:
-    """What training does at each step."""
+    """Draws masks as training does at each step."""
     return sample_masks(masking, grid, stream_key(0, "masks", step), batch)
 
 
 def looped(masking: Masking, grid: tuple[int, int], step: int, batch: int) -> Masks:
-    """The same kind of masks, image by image and block by block, as they are usually drawn."""
+    """Draws the same kind of masks image by image and block by block, as is usual."""
     generator = torch.Generator().manual_seed(step)
     scale, aspect, context_scale = torch.rand(3, generator=generator).tolist()
     area = grid[0] * grid[1] * _between(masking.target_scale, scale)
@@ -73,7 +73,7 @@ def looped(masking: Masking, grid: tuple[int, int], step: int, batch: int) -> Ma
 
 
 def _block(grid: tuple[int, int], size: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """A mask of a block somewhere on the grid."""
+    """A mask of a block at a random location."""
     top = int(torch.randint(0, grid[0] - size[0] + 1, (1,), generator=generator))
     left = int(torch.randint(0, grid[1] - size[1] + 1, (1,), generator=generator))
     mask = torch.zeros(grid, dtype=torch.bool)
@@ -90,7 +90,7 @@ def _between(span: tuple[float, float], number: float) -> float:
 
 
 def _median_seconds(grid: tuple[int, int], batch: int) -> list[float]:
-    """Processor time of one call of each, taking turns."""
+    """Processor time of one call of each function; they take turns."""
     functions: list[Callable[..., Masks]] = [sampled, looped]
     seconds: list[list[float]] = [[] for _ in functions]
     for turn in range(_TURNS):

@@ -1,7 +1,7 @@
-"""Does a long run need more and more memory? Resident memory and open files over the steps of a small run.
+"""Memory growth in long runs: resident memory and open files over the steps of a small run.
 
 python benchmarks/memory.py              # 10,000 steps
-python benchmarks/memory.py --steps 500  # a look
+python benchmarks/memory.py --steps 500  # a quick check
 """
 
 import argparse
@@ -16,8 +16,8 @@ from rich.console import Console
 from flexpredict import pretrain
 from flexpredict.training.progress import TrainingProgress
 
-_EVERY = 20  # steps between two looks
-_SETTLED = 0.2  # of the run: before, caches fill
+_EVERY = 20  # steps between two measurements
+_SETTLED = 0.2  # share of the run after which caches are full
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _resident() -> float:
-    """Megabytes."""
+    """Resident memory in megabytes."""
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 

@@ -1,11 +1,11 @@
-"""How long the page of a very long run takes to open in a browser, and how large it is.
+"""Size of the page of a very long run, and the time a browser takes to open it.
 
     python benchmarks/page.py                       # a log of 100,000 lines with every metric of the page
-    python benchmarks/page.py --run runs/mine       # with the explorer and the pictures of a run that was trained
+    python benchmarks/page.py --run runs/mine       # with the explorer and the pictures of this run
 
-Needs Chromium and playwright. Time is counted from the request for the file until all charts, the explorer and the
-pictures are drawn and the browser has painted them. Beside it stands the processor time of the page's own process,
-which other work of the machine does not change.
+Needs Chromium and playwright. Time runs from the request for the file until the browser has painted all charts, the
+explorer and the pictures. The processor time of the page's process is printed as well, since other processes do not
+change it.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def write_log(path: Path, lines: int) -> None:
-    """Every metric falls and wavers; one value in a thousand is not finite."""
+    """Write a log in which every metric falls and oscillates; one loss in a thousand is not finite."""
     with path.open("w", encoding="utf-8") as file:
         for step in range(1, lines + 1):
             values = {
@@ -77,7 +77,7 @@ def write_log(path: Path, lines: int) -> None:
 
 
 def open_once(browser: Browser, page: Path) -> tuple[float, float]:
-    """Seconds until the page is drawn, and of processor time, in a browser that has not seen it before."""
+    """Seconds until the page is drawn, and of processor time, in a new browser context."""
     with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
         opened = context.new_page()
         inspector = context.new_cdp_session(opened)

@@ -1,12 +1,12 @@
-"""What the paper's recipes take on many accelerators, and what becomes the limit: a simulation.
+"""Simulates the paper's recipes on many accelerators: time, and what limits it.
 
     python benchmarks/scale.py
     python benchmarks/scale.py --on h100 --accelerators 8 64 512 --configs vit_h14
 
-A step lasts as long as the longest of: computing and what of adding up gradients does not hide behind it; drawing
-masks and starting kernels, which the processor does meanwhile; reading images. Measured on this machine: drawing the
-masks (processor time, one core). Counted: operations, bytes, and the operators that a step calls. All else is stated
-in the options, with values as data sheets and earlier measurements give them.
+A step takes as long as the longest of three: computing, plus the part of adding up gradients that does not overlap
+with it; drawing masks and starting kernels, which the processor does meanwhile; reading images. Measured on this
+machine: drawing the masks (processor time, one core). Counted: operations, bytes, and the operators that a step
+calls. All else is set by options, with defaults from data sheets and earlier measurements.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Step:
     """Milliseconds of a step."""
 
     computing: float
-    exposed: float  # adding up gradients, as far as nothing hides it
+    exposed: float  # adding up gradients, as far as it does not overlap with computing
     processor: float
     reading: float
 
@@ -143,14 +143,14 @@ def _plan(config: str, ranks: int) -> Plan:
 
 
 def _parts(here: Estimate, accelerator: Accelerator, each: int) -> int:
-    """In which a device must work through its images to have room for them."""
+    """Smallest number of equal parts of a device's images such that each fits into its memory."""
     fits = here.largest_batch(0.9 * accelerator.memory)
     return next(parts for parts in range(1, each + 1) if each % parts == 0 and each // parts <= fits)
 
 
 def _all_reduce(size: float, count: int, accelerator: Accelerator, options: Any) -> float:
     """Milliseconds: a ring limited by its slowest link, and the hops of a tree for each bucket."""
-    # Several rings go through a machine, each by a network card of its own.
+    # Several rings go through a machine, each on its own network card.
     outside = options.per_node * options.network
     link = accelerator.link if count <= options.per_node else min(accelerator.link, outside)
     sent = 2 * (count - 1) / count * size / (options.wire * link * 1e9)
@@ -159,7 +159,7 @@ def _all_reduce(size: float, count: int, accelerator: Accelerator, options: Any)
 
 
 def _mask_milliseconds(plan: Plan, calls: int = 20) -> float:
-    """Every rank draws the masks of the whole batch."""
+    """Time to draw the masks of the whole batch, which every rank does."""
     recipe = plan.recipe
     grid = (plan.image_size[0] // recipe.patch_size, plan.image_size[1] // recipe.patch_size)
     started = time.process_time()

@@ -1,7 +1,7 @@
-"""The I-JEPA of the package `stable-pretraining`, in the sizes of a given model.
+"""The I-JEPA of the package `stable-pretraining`, with the sizes of a given model.
 
-It draws its own masks. Its predictor sees the context once, with the patches of all target blocks behind it, where
-I-JEPA sees the context with each block in turn: so it does less work, and the time alone does not compare the two.
+It draws its own masks. Its predictor processes the context once, together with the patches of all target blocks,
+while I-JEPA processes the context with each block in turn. It does less work, so times alone are not comparable.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class StablePretraining:
 
 @contextmanager
 def _quiet_random() -> Iterator[None]:
-    """New weights from a seed of their own, and nobody else's random numbers disturbed."""
+    """Seeds torch's random numbers inside the block, without changing them outside."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield

@@ -1,17 +1,17 @@
-"""How fast a pre-training step is, against peers and against the machine's speed at multiplying matrices.
+"""Speed of a pre-training step, compared with peers and with the machine's speed at matrix products.
 
     python benchmarks/step.py                    # three model sizes: about five minutes on two quiet cores
     python benchmarks/step.py --settings vit-ti4 --rounds 5 --json step.json
 
 A step is masks, target encoder, context encoder, predictor, loss, backward, AdamW and moving average; the images are
 random and in memory. All contenders take turns, and times are processor time, which other processes disturb less. The
-straightforward peer gets the same masks, the package `lightly` draws its own; these start from the same weights, and
-before anything is timed they must agree on the loss and on the gradient of the first weight, through which all the
-rest is seen. The package `stable-pretraining` has a predictor of its own, which sees all target blocks at once.
+straightforward peer gets the same masks, the package `lightly` draws its own. Both start from our weights, and before
+anything is timed, they must agree with us on the loss and on the gradient of the first weight, which depends on all
+other parts. The package `stable-pretraining` has a predictor of its own, which sees all target blocks at once.
 
-The last column is useful work over time, as a share of what large square products reach on this machine by the faster
-matrix library that torch has. Useful are the matrix products that the result depends on, for the tokens that a
-contender was given (see flexpredict/costs). `--plain` takes our linear layers, and the square products, back to MKL.
+The last column is useful work over time, as a share of what large square products reach on this machine with the
+faster of torch's matrix libraries. Useful work is the matrix products that the result depends on, for the tokens that
+a contender was given (see flexpredict/costs). `--plain` uses MKL for our linear layers and the square products.
 """
 
 import argparse
@@ -135,14 +135,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--rounds", type=int, help="timed steps of each contender (default: 7 to 11, by setting)")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--plain", action="store_true", help="our linear layers by torch's usual matrix library")
-    parser.add_argument("--quick", action="store_true", help="a toy model, to see that everything runs")
+    parser.add_argument("--plain", action="store_true", help="use torch's usual matrix library for our linear layers")
+    parser.add_argument("--quick", action="store_true", help="a toy model, to check that everything runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the numbers here")
     return parser.parse_args()
 
 
 def measure(setting: Setting, console: Console, products: SquareProducts) -> dict[str, Any]:
-    """Times of all contenders and what follows from them."""
+    """Times of all contenders, and the numbers derived from them."""
     model = build_model(setting, "sincos")
     images = random_images(setting)
     masks = [draw_masks(model, number, setting.batch) for number in range(setting.rounds + 1)]
@@ -211,7 +211,7 @@ def table_of(setting: Setting, result: dict[str, Any]) -> Table:
 
 
 def build_model(setting: Setting, kind: Any) -> IJEPA:
-    """The weights are the same whatever the kind of positions."""
+    """A model whose weights do not depend on the kind of positions."""
     size = (setting.image_size, setting.image_size)
     encoder = build_encoder(setting.model, size, setting.patch_size, options=setting.options)
     return IJEPA(encoder, Predictor(encoder.dim, encoder.grid, *setting.predictor, Positions(kind)))
@@ -231,12 +231,12 @@ def noise_keys(number: int, batch: int) -> Tensor:
 
 
 def tokens_of(masks: Masks) -> tuple[int, tuple[int, int]]:
-    """Patches of a context; target blocks and patches of each."""
+    """Number of context patches; numbers of target blocks and of patches in each."""
     return masks.context.shape[-1], (masks.targets.shape[-2], masks.targets.shape[-1])
 
 
 def useful_flops(model: IJEPA, images: int, context: int, targets: tuple[int, int]) -> int:
-    """One step on so many images, each with `context` visible patches and `targets`: blocks, and patches of each."""
+    """Operations of one step. context: visible patches of an image; targets: its blocks, and patches of each."""
     patches = math.prod(model.context_encoder.grid)
     passes = passes_of(model, Tokens(patches, context, 1, *targets))
     return images * sum(flops_by_part(passes).values())
@@ -255,15 +255,15 @@ def find_peer(name: str, model: IJEPA, images: Tensor, console: Console) -> Any:
         from stable_peer import StablePretraining
 
         return StablePretraining(model, images, MASKING)
-    except Exception as error:  # whatever ails a peer that need not be there, the others are measured
+    except Exception as error:  # peers are optional: if one fails, the others are still measured
         console.print(f"[yellow]Without {name}, which cannot be used here: {error!r}[/yellow]")
         return None
 
 
 def refuse_unequal(ours: Ours, peers: dict[str, Any], masks: Masks) -> None:
-    """A comparison is fair if all compute the same.
+    """Refuse to compare contenders that do not compute the same.
 
-    The loss alone would not show it: a new predictor says next to nothing, so the targets decide it.
+    The loss alone would not show this: a new predictor outputs almost zero, so it depends mostly on the targets.
     """
     expected, expected_gradient = loss_and_gradient(ours, masks)
     for name, peer in peers.items():
@@ -271,8 +271,8 @@ def refuse_unequal(ours: Ours, peers: dict[str, Any], masks: Masks) -> None:
         apart = float((gradient - expected_gradient).norm() / expected_gradient.norm())
         if abs(loss - expected) > 1e-4 or apart > 1e-3:
             raise SystemExit(
-                f"No fair comparison: {name} has a loss of {loss:.6f} where {OURS} has {expected:.6f}, and the "
-                f"gradients of their first weights are {apart:.2g} of their length apart."
+                f"No fair comparison: {name} has a loss of {loss:.6f}, {OURS} has {expected:.6f}; the relative "
+                f"difference of the gradients of their first weights is {apart:.2g}."
             )
 
 

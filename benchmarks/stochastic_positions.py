@@ -1,11 +1,11 @@
-"""What stochastic positions cost: time and memory of a step with StoP against one with sin-cos positions.
+"""Cost of stochastic positions: time and memory of a step with StoP against one with sin-cos positions.
 
     python benchmarks/stochastic_positions.py        # ViT-B/16 and ViT-Ti/4: about three minutes on two quiet cores
 
-The paper says: no overhead. One model takes both kinds of step in turns, on the same images and masks, with the noise
-on or off. Time is the median over rounds of the ratio of the two, with a 95 % confidence interval. A percent is hard
-to see in that, so what StoP adds (drawing the noise, projecting it, the gradient of A) is also timed alone. Memory is
-what the forward pass keeps for the backward pass, counted to the byte.
+The paper claims no overhead. One model takes both kinds of step in turns, on the same images and masks, with the
+noise on or off. Time is the median over rounds of the ratio of the two, with a 95 % confidence interval. This hardly
+resolves a percent, so the additional work of StoP (drawing the noise, projecting it, the gradient of A) is also timed
+alone. Memory is all that the forward pass keeps for the backward pass, counted to the byte.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Switched:
 
 
 class NoiseAlone:
-    """A contender: what StoP adds to a step, forward and backward."""
+    """A contender: the additional work of StoP in a step, forward and backward."""
 
     def __init__(self, model: IJEPA, setting: Setting, noise_std: float) -> None:
         self.stochastic, self.noise_std, self.batch = model.predictor.stochastic, noise_std, setting.batch
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(_ROUNDS))
     parser.add_argument("--rounds", type=int, help="timed pairs of steps (default: 13 to 25, by setting)")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="a toy model, to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="a toy model, to check that everything runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the numbers here")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -126,7 +126,7 @@ def cells(setting: Setting, result: dict[str, Any]) -> list[str]:
 def kept_bytes(ours: Ours, noise_std: float) -> int:
     """Bytes of all tensors that the forward pass keeps for the backward pass, without weights and inputs.
 
-    They are alive together when the forward pass ends, which is when a step needs most memory.
+    They all exist at the end of the forward pass, when a step needs most memory.
     """
     model, images = ours.model, ours.images
     masks, keys = draw_masks(model, 0, len(images)), noise_keys(0, len(images))
@@ -143,16 +143,16 @@ def kept_bytes(ours: Ours, noise_std: float) -> int:
     model.predictor.stochastic.noise_std = noise_std
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         prediction = model(images, masks.context, masks.targets, keys)
-    # The graph, and with it every storage, lives until here: so no address was counted for two tensors.
+    # The graph keeps every storage alive until here, so no two of them had the same address.
     del prediction
     return sum(kept.values())
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """A confidence interval of the median that assumes nothing of the distribution: two of the sorted values.
+    """A confidence interval of the median for any distribution: two of the sorted values.
 
-    Each value falls below the median with probability 1/2, so how many do is binomial. Fewer than six values cannot
-    be so sure: theirs is the whole range.
+    Each value falls below the median with probability 1/2, so their number is binomial. Fewer than six values do not
+    reach this confidence: they give the whole range.
     """
     ordered, count = sorted(values), len(values)
     outside, tail = 0, 0.5**count

@@ -1,8 +1,8 @@
-"""I-JEPA as one would write it down from the published algorithm: the peer that the step is measured against.
+"""A straightforward implementation of the published I-JEPA, as a peer for the benchmark of a step.
 
-Every block is computed whole, attention is softmax(q kᵀ) v, each target block gets its own copy of the context, and
-masks, optimizer and moving average go through Python loops. It takes its weights from a `flexpredict` model, and with
-the same masks it computes the same loss.
+Blocks are computed without shortcuts, attention is softmax(q kᵀ) v, each target block gets its own copy of the
+context, and masks, optimizer and moving average are Python loops. It takes its weights from a `flexpredict` model,
+and with the same masks it computes the same loss.
 """
 
 import copy
@@ -21,7 +21,7 @@ from flexpredict.settings.masking import Masking
 
 
 class Straightforward:
-    """A contender. It draws masks of its own, to pay for them, but trains on the given ones: so the work is equal."""
+    """A contender. It draws its own masks, to include their time, but trains on the given ones: equal work."""
 
     def __init__(self, model: IJEPA, images: Tensor, masking: Masking, masks: Sequence[Masks]) -> None:
         self.images, self.masking, self.masks = images, masking, masks
@@ -65,7 +65,7 @@ class Straightforward:
 
 
 class Encoder(nn.Module):
-    """With the sizes and weights of a timm transformer."""
+    """An encoder with the sizes and weights of a timm transformer."""
 
     positions: Tensor  # 1 N d_e
 
@@ -86,7 +86,7 @@ class Encoder(nn.Module):
 
 
 class Predictor(nn.Module):
-    """With the sizes and weights of the model's."""
+    """A predictor with the sizes and weights of the model's."""
 
     positions: Tensor  # 1 N d_p
 
@@ -112,7 +112,7 @@ class Predictor(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then two layers, each on normed tokens and added to what came in; timm's parameter names."""
+    """A pre-norm transformer block with timm's parameter names."""
 
     def __init__(self, dim: int, heads: int, hidden: int) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""What threads that wait for each other cost: on an idle machine, and beside other processes that use the cores.
+"""Cost of threads that wait for each other, on an idle machine and beside processes that use the cores.
 
     python benchmarks/threads.py                 # an idle machine: does a setting cost anything?
-    python benchmarks/threads.py --busy 2        # beside two processes that never rest
+    python benchmarks/threads.py --busy 2        # beside two processes that always compute
 
-Torch's threads meet at the end of every operation, and those that come first wait by spinning. If something else has
-the core of the last one, they spin for nothing. Each setting of the environment has a process of its own that takes
+Torch's threads meet at the end of every operation, and the first ones wait by spinning. If another process occupies
+the core of the last one, this time is wasted. Each setting of the environment has its own process that takes
 pre-training steps; all take turns, and their images/s are compared round by round with those of the first.
 """
 
@@ -23,7 +23,7 @@ from machine import announce_machine, spread
 from rich.table import Table
 from step import QUICK, SETTINGS, Ours, Setting, build_model, random_images
 
-# Of GNU's OpenMP, which torch's wheels for Linux bring along. (LLVM's and Intel's read KMP_BLOCKTIME instead.)
+# For GNU's OpenMP, which torch's wheels for Linux include. (LLVM's and Intel's read KMP_BLOCKTIME instead.)
 ENVIRONMENTS: dict[str, dict[str, str]] = {
     "as torch comes": {},
     "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
@@ -53,7 +53,7 @@ def main() -> None:
         return
     console = announce_machine()
     setting = MODELS[arguments.model]
-    console.print(f"{setting.title}, batch {setting.batch}; {arguments.busy} other process(es) that never rest")
+    console.print(f"{setting.title}, batch {setting.batch}; {arguments.busy} other process(es) that always compute")
     speeds: dict[str, list[float]] = {name: [] for name in arguments.environments}
     with contextlib.ExitStack() as stack:
         contenders = {
@@ -63,7 +63,7 @@ def main() -> None:
         stack.enter_context(busy(arguments.busy))
         names = list(speeds)
         for number in range(arguments.rounds):
-            first = number % len(names)  # so that none always comes after the same neighbor
+            first = number % len(names)  # so that none always follows the same one
             for name in names[first:] + names[:first]:
                 speeds[name].append(its_turn(contenders[name]))
     console.print(table_of(speeds))
@@ -81,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def take_steps(setting: Setting, seconds: float) -> None:
-    """In a process of its own: for every line that comes in, take steps for so long and say how fast they were."""
+    """For every line on stdin, take steps for some seconds and print their speed; runs in a process of its own."""
     ours = Ours(build_model(setting, "stochastic"), random_images(setting))
     ours(0)
     print(json.dumps(torch.get_num_threads()), flush=True)
@@ -100,7 +100,7 @@ def contender(model: str, seconds: float, environment: dict[str, str]) -> Iterat
     with subprocess.Popen(
         command, env={**usual, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        answer(process)  # it has taken its first step
+        answer(process)  # waits for its first step
         yield process
         assert process.stdin
         process.stdin.close()
@@ -117,7 +117,7 @@ def answer(process: "subprocess.Popen[str]") -> float:
     assert process.stdout
     line = process.stdout.readline()
     if not line:
-        raise SystemExit("A contender has died; what it said is above.")
+        raise SystemExit("A contender has failed; see its output above.")
     return float(json.loads(line))
 
 

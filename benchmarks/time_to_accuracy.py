@@ -1,7 +1,7 @@
 """Accuracy against minutes of training: published I-JEPA, our recipe, our MAE, our data2vec, an untrained encoder.
 
-All have the same encoder, images and time, on this machine. Each run is fitted to the time, keeps checkpoints on its
-way, and these are probed. The same command goes on where it was stopped.
+All have the same encoder, images and time, on this machine. Each run is fitted to the time and keeps checkpoints,
+which are then probed. If stopped, the same command continues.
 
     python benchmarks/time_to_accuracy.py --data cifar10 --image_size 32 --patch_size 4 --chapter studies/time-cifar10
 """
@@ -59,7 +59,7 @@ HOLDOUT = 0.1
 
 @dataclass(frozen=True)
 class Point:
-    """A probed checkpoint: how long the run had trained, and what came of it."""
+    """A probed checkpoint: training so far, and accuracy in percent."""
 
     minutes: float
     images: int
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def train(recipe: Recipe, folder: RunFolder, source: ImageSource, minutes: float, kept: int) -> bool:
-    """Train for so many minutes, or go on with that; whether the run is finished."""
+    """Train for this time, or continue an earlier run. Returns whether the run is finished."""
     quiet = Console(quiet=True)
     if folder.config.is_file():
         recipe = make_recipe(folder.load_config())
@@ -126,7 +126,7 @@ def train(recipe: Recipe, folder: RunFolder, source: ImageSource, minutes: float
 
 
 def points(folder: RunFolder, recipe: Recipe, train: ImageSource, test: ImageSource) -> Iterator[Point]:
-    """The untrained encoder and every kept checkpoint, probed once and then remembered."""
+    """Probes of the untrained encoder and of every kept checkpoint, each made once and saved."""
     path = folder.path / "points.json"
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     batch = make_recipe(folder.load_config()).batch_size
@@ -148,7 +148,7 @@ def _encoder(folder: RunFolder, recipe: Recipe, source: ImageSource, step: int) 
 
 
 def minutes_until(folder: RunFolder, step: int, batch: int) -> float:
-    """Of training, without checkpoints and probes, however often the run was interrupted."""
+    """Minutes of training, without checkpoints, probes and interruptions."""
     seconds, before = 0.0, 0
     for record in read_records(folder.metrics):
         if record["step"] > step:
@@ -166,7 +166,7 @@ def measure(encoder: Encoder, train: ImageSource, test: ImageSource) -> tuple[fl
 
 
 def mean_curve(seeds: list[list[Point]]) -> list[Point]:
-    """Checkpoint by checkpoint, as far as all seeds have them."""
+    """Mean over seeds for each checkpoint that all seeds have."""
     together = zip(*seeds, strict=False)
     return [
         Point(*(sum(values) / len(seeds) for values in zip(*map(dataclasses.astuple, same), strict=True)))
@@ -175,7 +175,7 @@ def mean_curve(seeds: list[list[Point]]) -> list[Point]:
 
 
 def minutes_to_reach(curve: list[Point], accuracy: float) -> float | None:
-    """When the straight lines between the points first get there; None if never."""
+    """Minutes at which the curve, linearly interpolated, first reaches the accuracy; None if never."""
     for before, after in itertools.pairwise(curve):
         if after.linear >= accuracy:
             if before.linear >= accuracy:
@@ -186,7 +186,7 @@ def minutes_to_reach(curve: list[Point], accuracy: float) -> float | None:
 
 
 def write(out: Path, curves: dict[str, list[list[Point]]], tested: str) -> str:
-    """CSV and figure; returns a table with the time that each takes to the published algorithm's final accuracy."""
+    """Write CSV and figure; returns a table with the time of each to the published algorithm's final accuracy."""
     with (out / "points.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["contender", "seed", *(field.name for field in dataclasses.fields(Point))])
@@ -219,7 +219,7 @@ def write(out: Path, curves: dict[str, list[list[Point]]], tested: str) -> str:
 
 
 def write_page(chapter: Path, out: Path, table: str, tested: str, run: RunFolder) -> None:
-    """A chapter with the table and the figure."""
+    """Write a chapter with the table and the figure."""
     chapter.mkdir(parents=True, exist_ok=True)
     for name in ("figure.png", "points.csv"):
         shutil.copyfile(out / name, chapter / name)
@@ -254,4 +254,4 @@ if __name__ == "__main__":
     except UserError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit("Stopped; the same command goes on.")
+        sys.exit("Stopped; the same command continues.")

@@ -20,7 +20,7 @@ def test_every_difference_is_named_with_both_values_and_the_remedy_follows() -> 
     with pytest.raises(UserError) as refused:
         require_same_settings(Path("runs/a"), RECORDED, asked, "Use another folder.")
     assert str(refused.value) == (
-        "runs/a was begun with size=16 (now 24), optimizer.betas=[0.9, 0.999] (now [0.8, 0.999]), crop=None (now "
+        "runs/a was started with size=16 (now 24), optimizer.betas=[0.9, 0.999] (now [0.8, 0.999]), crop=None (now "
         "none). Use another folder."
     )
 

@@ -42,7 +42,7 @@ from flexpredict.training.recipe_parser import merge
         ({"image_size": 0}, "image_size=0 is not a size"),
         ({"epochs": 0}, "epochs=0.0"),
         ({"epochs": 1e300}, "epochs=1e.300 .* at most 1e.06"),
-        ({"image_size": 100000}, "625,000,000 patches of 4, and no more than 65,536 are possible"),
+        ({"image_size": 100000}, "625,000,000 patches of 4, but at most 65,536 are possible"),
         ({"model_options": {"depth": 10**9}}, "model_options.depth=1000000000 must be a whole number from 1 to 1000"),
         ({"masking": {"targets": 0}}, "masking.targets=0 is out of range: it must be at least 1"),
         ({"masking": {"target_scale": [0.4, 0.2]}}, "the smallest first and the largest second"),

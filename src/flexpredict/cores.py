@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Of the machine's cores, those that the process is bound to and that its container may use.
+    """The number of cores that this process is bound to and that its container may use.
 
     root: where /proc and /sys are.
     """
@@ -15,13 +15,13 @@ def cores(root: Path = Path("/")) -> int:
 
 
 def prepare_threads(environment: MutableMapping[str, str] = os.environ, root: Path = Path("/")) -> None:
-    """Set what OpenMP reads once, when torch is imported; what a person has set stays as it is."""
-    # Torch counts the cores of the machine. In a container with a share of them, so many threads would only be
-    # stopped over and over until the next share is given out.
+    """Set the variables that OpenMP reads when torch is imported, unless they are set already."""
+    # Torch starts a thread for each core of the machine. In a container with a share of them, the threads would be
+    # stopped over and over until the next period.
     if (available := cores(root)) < _bound_cores():
         environment.setdefault("OMP_NUM_THREADS", str(available))
-    # Threads that wait for another one spin: in GNU's OpenMP 300,000 times, which takes milliseconds. That is lost if
-    # something else has the core of the one they wait for, so they go to sleep sooner. Sooner still (1,000) would
+    # Threads that wait for another one spin: in GNU's OpenMP 300,000 times, which takes milliseconds. That time is
+    # lost if another process occupies the core of the awaited thread, so they sleep sooner. Even sooner (1,000) would
     # cost a tenth on an idle machine.
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", "10000")
@@ -32,7 +32,7 @@ def _bound_cores() -> int:
 
 
 def _container_limits(root: Path) -> Iterator[int]:
-    """In whole cores, the limit of each Linux control group that this process is in."""
+    """The limit of each Linux control group of this process, in whole cores."""
     for group in _control_groups(root):
         quota, period = _quota_and_period(group)
         if quota.isdecimal() and period.isdecimal() and int(period):  # no limit is "max", or -1
@@ -40,19 +40,19 @@ def _container_limits(root: Path) -> Iterator[int]:
 
 
 def _control_groups(root: Path) -> Iterator[Path]:
-    """Folders of the groups that share out processor time, from the innermost to the one that holds all others."""
+    """Folders of the groups that limit processor time, from the innermost to the outermost."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue  # version 1 has a hierarchy for each resource; version 2 has one, without a name
         top = root / "sys/fs/cgroup" / controllers
-        # In a container the path may be the host's, of which nothing but the top can be seen.
+        # In a container the path may be the host's, of which only the top is visible.
         inner = top / path.strip("/")
         yield from (group for group in (inner, *inner.parents) if group == top or top in group.parents)
 
 
 def _quota_and_period(group: Path) -> tuple[str, str]:
-    """Microseconds of processor time in each period of so many microseconds."""
+    """Microseconds of processor time per period, and the length of the period in microseconds."""
     quota, _, period = _read(group / "cpu.max").partition(" ")  # version 2
     if not quota:
         quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")

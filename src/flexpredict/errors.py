@@ -1,4 +1,4 @@
-"""Errors of the user, explained so that they can be fixed."""
+"""User errors, explained so that they can be fixed."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ def printable(name: str) -> str:
 
 
 def in_a_line(error: BaseException, most: int = 400) -> str:
-    """What an error of another library says, which may go on for a page."""
+    """The message of another library's error, which may be a page long, on one line."""
     return " ".join(str(error).split())[:most]
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
-    """`" Did you mean 'a' or 'b'?"`, or nothing where no known word is near."""
+    """`" Did you mean 'a' or 'b'?"`, or empty if no known word is similar."""
     near = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)
     if not near:
         return ""
@@ -27,7 +27,7 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like this one, if any is."""
+    """The known word that is most similar to this one; None if none is."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written under a temporary name, flushed to disk, renamed."""
+"""Atomic writing: files are written under a temporary name, flushed to disk, then renamed."""
 
 import csv
 import errno
@@ -30,14 +30,14 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Into a folder that is made if there is none."""
+    """Write text, and create the folder of the file if it does not exist."""
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda temporary: _write_text(temporary, text))
 
 
 def write_lines_atomically(path: Path, lines: Iterable[str]) -> None:
-    """One after the other, so that they need not fit into memory."""
+    """Write lines one after the other, so that they need not fit into memory."""
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
@@ -47,12 +47,12 @@ def write_lines_atomically(path: Path, lines: Iterable[str]) -> None:
 
 
 def write_json_atomically(path: Path, value: Any) -> None:
-    """What JSON does not have is written as text."""
+    """Write a value as JSON; types that JSON does not have become text."""
     write_text_atomically(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
 def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary folder beside `path`, then put it in place (of an older one, if there is one)."""
+    """Let `write` fill a temporary folder beside `path`, then put it in place, also of an older folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     with _whole_or_nothing(path, temporary):
@@ -67,14 +67,14 @@ def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
         if path.exists():
             older = path.with_name(f".{path.name}.old.tmp")
             shutil.rmtree(older, ignore_errors=True)
-            path.rename(older)  # quicker than to delete it, so that hardly ever neither of the two is there
+            path.rename(older)  # quicker than deleting it, so that `path` is missing only for a moment
         temporary.replace(path)
         _flush(path.parent)
         shutil.rmtree(path.with_name(f".{path.name}.old.tmp"), ignore_errors=True)
 
 
 def write_csv_atomically(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A column for every name that a row has, in the order in which they come."""
+    """Write rows as CSV, with a column for each name in any row, in order of appearance."""
     text = io.StringIO()
     columns = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -101,7 +101,7 @@ def point_to(link: Path, target: Path) -> None:
 
 
 def half_written(folder: Path) -> Iterator[Path]:
-    """What a process left in a folder of ours when it was killed: under our temporary names, or safetensors' own."""
+    """Temporary files of this module and of safetensors that a killed process has left in the folder."""
     return chain(folder.glob(".*.tmp"), folder.glob(".tmp??????"))
 
 
@@ -130,7 +130,7 @@ def explained(path: Path) -> Iterator[None]:
     except Exception as error:
         if _is_full_disk(error):
             raise UserError(
-                f"No room left on the disk while writing {path}. What was there before is whole. "
+                f"No room left on the disk while writing {path}. What was there before is intact. "
                 "Free some space (or a quota), then run the same again (pretrain: with resume=True)."
             ) from error
         if isinstance(error, OSError):
@@ -141,7 +141,7 @@ def explained(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _whole_or_nothing(path: Path, temporary: Path) -> Iterator[None]:
-    """Leave nothing half-written behind."""
+    """Delete the temporary file or folder if writing fails."""
     with explained(path):
         try:
             yield

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be reached, found out within seconds."""
+"""Finds out within seconds whether the Hugging Face hub can be reached, and explains errors of loading from it."""
 
 import os
 import sys
@@ -15,14 +15,14 @@ _SECONDS = 5.0
 
 @cache
 def hub_is_reachable() -> bool:
-    """Ask the hub once. If it does not answer, the Hugging Face libraries are told to use only what was downloaded.
+    """Ask the hub once. If it does not answer, the Hugging Face libraries are set to offline mode.
 
     Otherwise they would repeat each request for half a minute before they fail.
     """
     from huggingface_hub import constants
 
     answers: list[bool] = []
-    # In a thread: to look up a name without a network can take longer than any time limit of a request.
+    # In a thread: a name lookup without a network can take longer than any time limit of a request.
     asking = Thread(target=lambda: answers.append(_answers(constants.ENDPOINT)), daemon=True)
     asking.start()
     asking.join(_SECONDS)
@@ -40,14 +40,14 @@ def _answers(endpoint: str) -> bool:
 
     try:
         get_session().head(endpoint, timeout=_SECONDS)
-    except Exception:  # of the library of requests that is in use, or because its offline mode is on already
+    except Exception:  # its type depends on the HTTP library; or offline mode is on already
         return False
     return True
 
 
 @contextmanager
-def fetching(name: str, remedy: str = "Check the name; the first time, the network is needed.") -> Iterator[None]:
-    """Within, the libraries below may download `name`; if the hub cannot be reached, they look in their cache only.
+def fetching(name: str, remedy: str = "Check the name; to download it, the network is needed.") -> Iterator[None]:
+    """For code that may download `name`; if the hub cannot be reached, the libraries use only their cache.
 
     Whatever they raise becomes a `UserError`. remedy: what to try, in a sentence.
     """
@@ -70,7 +70,7 @@ def errors_in_words(name: str, remedy: str, offline: bool = False) -> Iterator[N
 
 
 def download(name: str) -> Path:
-    """The folder of a model on the hub: weights and what describes them, never code."""
+    """Download a model from the hub: weights and JSON files, never code. Returns its folder."""
     from huggingface_hub import snapshot_download
 
     with fetching(f"hf:{name}"):

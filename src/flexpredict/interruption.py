@@ -1,33 +1,33 @@
-"""SIGTERM as an interruption: what Ctrl-C cleans up, a cluster's or a shell's request to end cleans up as well."""
+"""Turns SIGTERM into a KeyboardInterrupt, so that a request to end cleans up like Ctrl-C."""
 
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# EX_TEMPFAIL of sysexits.h: everything is saved, and the same command goes on. For jobs that a cluster requeues.
+# EX_TEMPFAIL of sysexits.h: everything is saved, and the same command continues. For jobs that a cluster requeues.
 PREEMPTED = 75
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """Raised when SIGTERM arrives."""
 
 
 def exit_code(interruption: KeyboardInterrupt) -> int:
-    """As shells count: 128 and the number of the signal."""
+    """As in shells: 128 plus the number of the signal."""
     return 128 + (signal.SIGTERM if isinstance(interruption, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
-    """While it lasts, SIGTERM raises `Terminated` in the main thread."""
+    """Within this context, SIGTERM raises `Terminated` in the main thread."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
     try:
         previous = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread, where signals are somebody else's business
+    except ValueError:  # not the main thread, which alone may set handlers
         yield
         return
     try:

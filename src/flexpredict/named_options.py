@@ -8,9 +8,9 @@ from flexpredict.errors import UserError, did_you_mean
 
 
 def split_options(name: str, known: Collection[str]) -> tuple[str, dict[str, str]]:
-    """`weights.pth,heads=12` -> `weights.pth` and its options. A comma in the name of an existing file is no option.
+    """`weights.pth,heads=12` -> `weights.pth` and its options. Commas in the name of an existing file do not count.
 
-    known: the options there are.
+    known: the allowed options.
     """
     rest, options = name, dict[str, str]()
     while not os.path.exists(os.path.expanduser(rest)):  # noqa: PTH110, PTH111 (Path.exists raises for a long name)
@@ -28,7 +28,7 @@ def parse_options(text: str, known: Collection[str], name: str, *, first: str | 
 
     Args:
         text: what follows the name.
-        known: the options there are.
+        known: the allowed options.
         name: the whole name, for messages.
         first: the option that a leading value without a key sets.
     """

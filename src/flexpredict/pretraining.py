@@ -1,4 +1,4 @@
-"""From a recipe to a run folder: opens the data, makes the plan, and hands both to the loop."""
+"""Turns a recipe into a run folder: opens the data, makes the plan, and hands both to the loop."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -48,10 +48,10 @@ def run(
     console: Console | None = None,
     source: ImageSource | ImageStream | None = None,
 ) -> Outcome:
-    """Carry out a recipe in the folder `out`; `source` is what `recipe.data` names, where it is open already."""
+    """Run a recipe in the folder `out`. source: the images that `recipe.data` names, if already open."""
     if recipe.data is None:
         raise UserError("No data was named. Give `data`, a folder of images, or scenes for the built-in ones.")
-    # Resolved before there is a plan, because Fabric must be told.
+    # Resolved before the plan is made, because Fabric needs it.
     precision = recipe.precision or default_precision(recipe.accelerator)
     recipe = dataclasses.replace(recipe, data=absolute_names(recipe.data), precision=precision)
     if recipe.probe_data is not None:
@@ -63,13 +63,13 @@ def run(
     source = source or _first_rank_first(fabric, partial(_open, console, recipe.data or ""))
     folder = RunFolder(out)
     checkpoint = last_checkpoint(folder.checkpoints) if resume else None
-    # A run that goes on has its own weights, and what it once started from may be gone.
+    # A resumed run has its own weights, and those it started from may no longer exist.
     initial = None
     if recipe.init_from is not None and checkpoint is None:
         initial = _first_rank_first(fabric, partial(initial_weights, recipe))
         recipe = adopted(recipe, initial, source)
     if resume and recipe.minutes is not None:
-        say(console, "minutes is not used: the length of a run is settled when it starts.")
+        say(console, "minutes is not used: the length of a run is fixed when it starts.")
         recipe = dataclasses.replace(recipe, minutes=None)
     plan = make_plan(recipe, source, fabric.device, fabric.world_size)
     model = plan.build_model()
@@ -83,7 +83,7 @@ def run(
                 fitted = fit_to_time(recipe, Rehearsal(fabric, plan, source, model, probe, folder.rehearsal))
             if fitted is None:
                 on_first_rank(fabric, claim.give_up)
-                say(console, "Stopped while a step was measured; nothing was started.")
+                say(console, "Stopped while measuring a step; nothing was started.")
                 return Outcome(0, finished=False)
             plan, model = fitted.plan, fitted.model
         step = last_step(folder.checkpoints) if resume else 0
@@ -95,7 +95,7 @@ def run(
             if fitted.advice:
                 console.print(f"[yellow]Warning:[/yellow] {fitted.advice}", highlight=False)
         if resume and step == plan.steps:
-            say(console, "All its steps are done; with more epochs it would go on.")
+            say(console, "This run has done all its steps. Give more epochs to continue it.")
         if before != plan.recipe.epochs:
             say(
                 console,
@@ -108,7 +108,7 @@ def run(
                 outcome = Training(fabric, plan, source, model, folder, progress, probe, refresh).run()
         except UserError:
             if fabric.is_global_zero:
-                with suppress(UserError, OSError):  # the curves tell what went wrong
+                with suppress(UserError, OSError):  # the curves show what went wrong
                     refresh()
             raise
         if fabric.is_global_zero:
@@ -116,14 +116,14 @@ def run(
     if not outcome.finished:
         say(
             console,
-            f"Stopped at step {outcome.steps:,} of {plan.steps:,}; everything is saved. Go on with: "
+            f"Stopped at step {outcome.steps:,} of {plan.steps:,}; everything is saved. Continue with: "
             f"flexpredict pretrain --out {folder.path} --resume",
         )
     return outcome
 
 
 def _first_rank_first(fabric: Fabric, make: Callable[[], T]) -> T:
-    """What the first rank has listed, unpacked or fetched, the others then find in its cache."""
+    """Call `make` on the first rank, then on the others, which find its listings and files in the cache."""
     made: list[T] = []
     on_first_rank(fabric, lambda: made.append(make()))
     return made[0] if made else make()
@@ -135,14 +135,14 @@ def _open(console: Console, data: str | list[str]) -> ImageSource | ImageStream:
 
 
 def described(data: str | list[str]) -> str:
-    """Data as a person would write it, whatever bytes are in the names of files."""
+    """Data as a person would write it, printable whatever bytes are in file names."""
     return printable(data if isinstance(data, str) else " ".join(data))
 
 
 def _prepare(
     claim: Claim, plan: Plan, source: ImageSource | ImageStream, fabric: Fabric, resumed_step: int | None
 ) -> None:
-    """Make the folder, or check that it holds the run that is to go on. resumed_step: None for a new run."""
+    """Make the folder, or check that it holds the run to resume. resumed_step: None for a new run."""
     folder = claim.folder
     config, images = plan.describe(), identity(source)
     saved: dict[str, Any] = {}
@@ -151,15 +151,15 @@ def _prepare(
         folder.save_data(images)
     else:
         folder.clear()
-        # Read as a recipe, so that options younger than the run have the defaults that it was made with.
+        # Read as a recipe, so that options newer than the run get the defaults it was made with.
         saved = folder.load_config()
         before = make_plan(make_recipe(saved), source, fabric.device, fabric.world_size).describe()
         folder.refuse_changes(config, (*FREE_ON_RESUME, "epochs"), before)
         folder.refuse_other_data(images)
         if plan.steps < resumed_step:
             raise UserError(
-                f"epochs={plan.recipe.epochs:g} would end the run in {folder.path} at step {plan.steps:,}, and it is "
-                f"at step {resumed_step:,} already. Give more epochs."
+                f"epochs={plan.recipe.epochs:g} would end the run in {folder.path} at step {plan.steps:,}, but it is "
+                f"already at step {resumed_step:,}. Give more epochs."
             )
         config = {**saved, "data": plan.recipe.data, "epochs": plan.recipe.epochs}
     folder.record_start(
@@ -172,17 +172,17 @@ def _prepare(
         seed=plan.recipe.seed,
         epochs=plan.recipe.epochs,
     )
-    if config != saved:  # last: without it there is no run, and a start that was killed is forgotten
+    if config != saved:  # last: a folder without it is not a run, so a killed start does not count
         folder.save_config(config)
 
 
 def _history(claim: Claim, resumed_step: int | None) -> str:
-    """What became of the folder, in a few words."""
+    """What happened to the folder, in a few words."""
     if claim.aside is not None:
         return f" (the run that was there is now {claim.aside})"
     if resumed_step is None:
         return ""
-    return " (resumed)" if resumed_step else " (begun anew: it had no checkpoint yet)"
+    return " (resumed)" if resumed_step else " (restarted: it had no checkpoint yet)"
 
 
 def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) -> Any:
@@ -191,17 +191,18 @@ def _probe(plan: Plan, source: ImageSource | ImageStream, device: torch.device) 
         return None
     if recipe.probe_data is not None:
         source = open_images(recipe.probe_data)
-        asked, remedy = f"probe_data={described(recipe.probe_data)}", "name others"
+        asked, remedy = f"probe_data={described(recipe.probe_data)}", "name other images"
     else:
         asked, remedy = f"probe_every={recipe.probe_every:g}", "name labeled images with probe_data"
     if is_stream(source):
         raise UserError(
-            f"{asked} reads images again and again, and {source.name} is a stream. Convert the data once with "
+            f"{asked} reads images repeatedly, but {source.name} is a stream. Convert the data once with "
             f"`flexpredict pack`, or {remedy}."
         )
     if source.labels is None:
         raise UserError(
-            f"{asked} needs labels, and {source.name} has none. Sort the images into one folder a class, or {remedy}."
+            f"{asked} needs labels, but {source.name} has none. Sort the images into one folder per class, or "
+            f"{remedy}."
         )
     return online_probe(source, plan.image_size, device, recipe.seed)
 
@@ -214,7 +215,7 @@ def _announce(
     if positions == "stochastic":
         positions += f" (StoP), noise_std {model.masked_tokens.stochastic.noise_std:.3g}"
         if recipe.positions.noise_to_signal is not None:
-            positions += f": at first {recipe.positions.noise_to_signal:g} times a position"
+            positions += f": initially {recipe.positions.noise_to_signal:g} times a position"
         if recipe.positions.covariance != "tied":
             positions += f", covariance {recipe.positions.covariance}"
     share, parts = "", fabric.world_size * recipe.accumulate

@@ -11,11 +11,11 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Counting:
-    """How much was done, of how much if that is known, how fast, and the time left. Silent about what is quick."""
+    """Shows how much is done, the total if known, the speed and the time left. Silent in the first second."""
 
     def __init__(self, console: Console, label: str, unit: str, total: int | None = None, done: int = 0) -> None:
         self._console, self._label, self._unit, self._total = console, label, unit, total
-        self.done = self._before = done  # what was done before says nothing of how fast this goes
+        self.done = self._before = done  # earlier work does not count for the speed
         self._note = ""
         self._started = self._last_line = time.monotonic()
         self._bar: Progress | None = None
@@ -30,7 +30,7 @@ class Counting:
             self._bar.stop()
 
     def add(self, count: int, note: str = "") -> None:
-        """So many more are done."""
+        """Count this many more as done."""
         self.done += count
         self._note = note or self._note
         now = time.monotonic()
@@ -56,7 +56,7 @@ class Counting:
         seconds = time.monotonic() - self._started
         parts = [f"{self.done:,}" + (f" of {self._total:,}" if self._total else "") + f" {self._unit}"]
         rate = (self.done - self._before) / seconds
-        if rate and self.done != self._total:  # what comes after the last one would only slow it down
+        if rate and self.done != self._total:  # time after the last one would only lower the rate
             parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{duration(1 / rate)} each")
             if self._total:
                 parts.append(f"{duration((self._total - self.done) / rate)} left")

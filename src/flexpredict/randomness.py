@@ -1,8 +1,8 @@
-"""Random numbers as pure functions of (seed, what for, step or epoch, sample).
+"""Random numbers as pure functions of (seed, purpose, step or epoch, sample).
 
-Nothing here keeps state. A run that was killed and resumed, or that is spread over other ranks and workers,
-therefore draws the same masks, crops and noise as the run that was not. The generator is SplitMix64 in counter
-mode: the i-th number of a stream is `mix(key + i * GAMMA)`, computed for a whole batch at once on any device.
+Nothing here keeps state. So a run that is killed and resumed, or spread over other ranks and workers, draws the same
+masks, crops and noise as one that is not. The generator is SplitMix64 in counter mode: the i-th number of a stream is
+`mix(key + i * GAMMA)`, computed for a whole batch at once on any device.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def stream_key(seed: int, what: str, *counters: int) -> int:
 
 
 def sample_keys(key: int, samples: Tensor) -> Tensor:
-    """One key a sample: independent streams below `key`. samples: int64, any shape."""
+    """One key per sample: independent streams derived from `key`. samples: int64, any shape."""
     return _mix(_mix(samples * _signed(_GAMMA) + key))
 
 
@@ -46,8 +46,8 @@ def _random_words(keys: Tensor, count: int) -> Tensor:
     return _mix(keys.unsqueeze(-1) + steps)
 
 
-# torch.compile's own code for this takes it that integers never overflow, as they are meant to here: it draws other
-# numbers, and writes beyond its memory. So it gets one operation that it does not look into.
+# Code that torch.compile generates assumes that integers never overflow, but here they must: it would draw other
+# numbers and write out of bounds. So it gets one opaque operation.
 _compiled_around = torch.library.custom_op("flexpredict::random_words", _random_words, mutates_args=())
 
 
@@ -57,7 +57,7 @@ def _(keys: Tensor, count: int) -> Tensor:
 
 
 def words_at(key: int, places: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The random words of one stream at these places, counted from 0, in numpy: any shape -> the same."""
+    """The random words of one stream at these positions (from 0), in numpy: any shape -> the same shape."""
     return _mix_words(places.view(np.uint64) * np.uint64(_GAMMA) + np.uint64((key + _GAMMA) % _WORD))
 
 
@@ -81,12 +81,12 @@ def permutation(key: int, count: int) -> Tensor:
 
 
 def shuffled(key: int, count: int, positions: Tensor) -> Tensor:
-    """What stands at these positions of a random order of range(count), without the rest of it: B -> B.
+    """The numbers at these positions of a random order of range(count), without drawing all of it: B -> B.
 
     Memory does not grow with `count`. The numbers are cells of a rectangle just large enough; a Feistel network
-    permutes its cells, shifting rows by what the column says and columns by what the row says, in turn. A cell
-    beyond `count` is permuted again until it lands within. A short order is drawn whole: in a small rectangle there
-    are too few shifts to choose from for all orders to be equally likely.
+    permutes its cells, in turn shifting the row by a hash of the column and the column by a hash of the row. A cell
+    beyond `count` is permuted again until it lands within. A short order is drawn whole: a small rectangle has too
+    few shifts for all orders to be equally likely.
     """
     if count <= _DRAWN_WHOLE:
         return permutation(key, count)[positions]
@@ -122,7 +122,7 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def _mix_words(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The same in numpy, whose integers shift without a sign: half the operations, each of them quicker."""
+    """`_mix` in numpy, whose unsigned integers need half the operations, each of them faster."""
     for shift, multiplier in ((30, _MULTIPLIER_1), (27, _MULTIPLIER_2)):
         shifted = z >> np.uint64(shift)
         shifted ^= z
@@ -132,7 +132,7 @@ def _mix_words(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _shift(z: Tensor, by: int) -> Tensor:
-    """Logical right shift: torch's own, on int64, drags the sign along."""
+    """Logical right shift: torch's own shift of int64 copies the sign bit."""
     return (z >> by) & ((1 << (64 - by)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Work that goes on in a folder must have the settings that it was begun with."""
+"""Work that is continued in a folder must have the settings that it was started with."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -14,18 +14,18 @@ def require_same_settings(
     """Raise an error that names every setting that differs, with both values.
 
     Args:
-        folder: where the work was begun.
-        recorded: settings that it was begun with, as plain values.
+        folder: where the work was started.
+        recorded: settings that it was started with, as plain values.
         asked: settings now.
         remedy: what to do, one or two sentences.
         free: names of settings that may differ.
     """
     if changes := changed_settings(recorded, asked, free):
-        raise UserError(f"{folder} was begun with {', '.join(changes)}. {remedy}")
+        raise UserError(f"{folder} was started with {', '.join(changes)}. {remedy}")
 
 
 def changed_settings(recorded: Mapping[str, Any], asked: Mapping[str, Any], free: Collection[str] = ()) -> list[str]:
-    """Settings that differ, each as "name=RECORDED (now ASKED)"; a nested one has a dotted name."""
+    """Settings that differ, each as "name=RECORDED (now ASKED)"; names of nested settings have dots."""
     names = [name for name in asked if name not in free]
     return [change for name in names for change in _changes(name, recorded.get(name), asked[name])]
 
@@ -35,11 +35,11 @@ def read_settings(path: Path, remedy: str) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged, so the settings it was begun with are lost. {remedy}") from error
+        raise UserError(f"{path} is damaged, so the settings of the earlier run are lost. {remedy}") from error
 
 
 def require_own_folder(record: Path, command: str, remedy: str) -> None:
-    """Refuse a file, and a folder that holds anything but work of this command. record: of its settings."""
+    """Refuse a file, and a folder with anything but work of this command. record: the file of its settings."""
     folder = record.parent
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file. {remedy}")
@@ -48,7 +48,7 @@ def require_own_folder(record: Path, command: str, remedy: str) -> None:
     # A process that was killed early may have left the settings under their temporary name.
     others = [entry.name for entry in folder.iterdir() if not entry.name.startswith(f".{record.name}.")]
     if others:
-        raise UserError(f"{folder} holds {min(others)} and was not begun by `flexpredict {command}`. {remedy}")
+        raise UserError(f"{folder} holds {min(others)} and was not made by `flexpredict {command}`. {remedy}")
 
 
 def _changes(name: str, before: Any, now: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What sheets of pictures have in common: colors, a font, text that fits, pictures in the middle of their tiles."""
+"""Shared parts of picture sheets: colors, a font, text that fits, pictures in the middle of their tiles."""
 
 import unicodedata
 from functools import lru_cache
@@ -17,7 +17,7 @@ def paste_fitted(sheet: Image.Image, picture: Image.Image, corner: tuple[int, in
 
 
 def shortened(text: str, size: int, room: int) -> str:
-    """The text, or as much of its two ends as there is room for: long paths differ at their ends."""
+    """The text, cut in the middle if it is wider than `room`: long paths differ at their ends."""
     text = _drawable(text)
     if font(size).getlength(text) <= room:
         return text

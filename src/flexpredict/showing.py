@@ -1,4 +1,4 @@
-"""Shows on a terminal what a command found: its tables, warnings, and the files it wrote."""
+"""Shows the result of a command on a terminal: its tables, warnings, and the files it wrote."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.text import Text
 
 
 class CommandResult(Protocol):
-    """What every command returns from Python."""
+    """The interface of the result of every command."""
 
     @property
     def files(self) -> Sequence[Path]:
@@ -20,7 +20,7 @@ class CommandResult(Protocol):
     def warnings(self) -> Sequence[str]: ...
 
     def tables(self) -> Sequence[tuple[str, Table | None]]:
-        """Tables with their titles, in the order in which they are shown; a text may stand alone."""
+        """Tables with their titles, in the order in which they are shown; a title may have no table."""
 
     def table(self) -> Table:
         """Everything in one table."""
@@ -30,7 +30,7 @@ class CommandResult(Protocol):
 
 
 class SimpleResult:
-    """A result of which a command shows one table or some text, or nothing that was not shown before."""
+    """Defaults for results: no tables, warnings or files are shown, and `table` lists the fields."""
 
     @property
     def files(self) -> Sequence[Path]:
@@ -53,14 +53,14 @@ class SimpleResult:
 
 
 def show(result: CommandResult, console: Console | None = None) -> None:
-    """Print a result; of several processes only the first does."""
+    """Print a result; only the first of several processes does."""
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
     if getattr(rank_zero_only, "rank", 0):
         return
     console = console or Console(soft_wrap=True)
     for title, table in result.tables():
-        # The title is not part of the table, where it would be broken into lines as narrow as the table.
+        # As part of the table, a title would be wrapped to the table's width.
         if title:
             say(console, title)
         if table is not None:

@@ -11,14 +11,14 @@ Grid: TypeAlias = tuple[int, int]  # rows and columns of the patches of an image
 
 DEFAULT_IMAGE_SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 _PATCH_SIZES = (32, 16, 14, 12, 8, 6, 4, 2)
-FEWEST_PATCHES = 8  # along each side: fewer leave too little choice of where blocks lie
+FEWEST_PATCHES = 8  # along each side: fewer leave blocks too few positions
 
 
 def default_image_size(sizes: Iterable[Size]) -> int:
     """The largest of the usual sizes (32 to 224) that is not above the median shorter side of these images."""
     sides = sorted(map(min, sizes))
     if not sides:
-        raise UserError("No image could be read to choose an image_size by. Set image_size, or repair the images.")
+        raise UserError("No image could be read, so image_size is unknown. Set image_size, or repair the images.")
     median = sides[len(sides) // 2]
     return max((size for size in DEFAULT_IMAGE_SIZES if size <= median), default=DEFAULT_IMAGE_SIZES[0])
 

@@ -2,7 +2,7 @@
 
 torchvision's compiled operators do not load there, and its Python part then dies with "operator torchvision::nms
 does not exist" while registering shape rules for two operators. Declaring those two is enough: nothing here
-calls them. Where torchvision imports as it is, this does nothing.
+calls them. If torchvision can be imported as it is, this does nothing.
 """
 
 import importlib

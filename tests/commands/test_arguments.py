@@ -63,8 +63,8 @@ def test_words_become_values(line: str, given: dict[str, Any]) -> None:
         ("pretrain -x", "There is no option '--x'."),
         ("pretrain --epochs.x 3", "There is no option '--epochs.x'."),
         ("pretrain --compile maybe --seed x", "seed=x does not work"),
-        ("pretrain --augmentation stop --augmentation.flip 0", "--augmentation stop is all of the augmentation"),
-        ("pretrain --augmentation.flip 0 --augmentation stop", "--augmentation stop is all of the augmentation"),
+        ("pretrain --augmentation stop --augmentation.flip 0", "--augmentation stop sets the whole augmentation"),
+        ("pretrain --augmentation.flip 0 --augmentation stop", "--augmentation stop sets the whole augmentation"),
     ],
 )
 def test_what_is_wrong_is_told(line: str, message: str) -> None:

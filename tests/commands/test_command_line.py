@@ -62,10 +62,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["PICTURES", "--method", "ijpea"], ["it takes ijepa, mae or data2vec", "Did you mean 'ijepa'?"]),
         (["PICTURES", "--loggers", "wandb", "mlfow"], ["--loggers mlfow", "Did you mean 'mlflow'?"]),
         (["--data", "PICTURES", "--image_size", "big"], ["not a size", "256x192"]),
-        (["--data", "PICTURES", "--batch_size", "7", "--accumulate", "2"], ["shared out evenly", "--batch_size 8"]),
+        (["--data", "PICTURES", "--batch_size", "7", "--accumulate", "2"], ["split evenly", "--batch_size 8"]),
         (["--data", "PICTURES", "--augmentation", "stopp"], ["--augmentation stopp", "Did you mean 'stop'?"]),
         (["--data", "PICTURES", "--augmentation.flip", "x"], ["--augmentation.flip x", "a number"]),
-        (["--augmentation", "stop", "--augmentation.flip", "0"], ["--augmentation stop is all", "one or the other"]),
+        (
+            ["--augmentation", "stop", "--augmentation.flip", "0"],
+            ["--augmentation stop sets the whole", "one or the other"],
+        ),
         (["--data", "PICTURES", "--keep_best"], ["--keep_best has no effect", "--probe_data"]),
         (["--data", "PICTURES", "--masking.kind", "published", *SMALL], ["published", "multiblock"]),
         (["--config", "missing.yaml"], ["missing.yaml"]),
@@ -129,7 +132,7 @@ def test_a_run_is_made_resumed_and_reported_from_the_command_line(
     assert "effective batch" in printed and "encoder.safetensors" in printed
     assert "already holds a run" in refused(capsys, "pretrain", *given)
     assert main(["pretrain", "--out", out, "--resume"]) == 0
-    assert "was begun with --model vit_tiny" in refused(
+    assert "was started with --model vit_tiny" in refused(
         capsys, "pretrain", "--out", out, "--resume", "--model", "vit_small_patch16_224"
     )
     assert main(["report", out]) == 0 and (tmp_path / "run" / "report.html").is_file()

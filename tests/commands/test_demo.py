@@ -84,7 +84,7 @@ def test_a_demo_that_is_stopped_three_times_ends_as_if_nobody_had_stopped_it(
 
     code, printed, complaints = stop(out, signal.SIGTERM, when=both_train_on())
     assert code == 143
-    assert "Continuing" in printed and "StoP-seed=0 goes on from its last checkpoint" in printed
+    assert "Continuing" in printed and "StoP-seed=0 continues from its last checkpoint" in printed
     assert "Run the same command again to continue" in complaints and "Traceback" not in complaints
     steps = [read(log.parent / "checkpoints" / "last" / "state.json")["step"] for log in logs]
     assert all(20 <= step < STEPS for step in steps)
@@ -120,7 +120,7 @@ def test_a_demo_with_other_settings_starts_over_says_so_and_keeps_the_earlier_on
     monkeypatch.setattr(running, "_carry_out", interrupted)
     assert demo("--steps=3", f"--out={out}") == 130
     first = capsys.readouterr().out
-    assert f"Starting over, because the demo in {out} was begun with steps={STEPS} (now 3)." in first
+    assert f"Starting over, because the demo in {out} was started with steps={STEPS} (now 3)." in first
     assert f"The earlier demo is kept in {tmp_path / 'demo.1'}" in first
     assert (tmp_path / "demo.1" / "results.json").is_file() and not (out / "results.json").exists()
 
@@ -144,7 +144,7 @@ def test_impossible_numbers_are_refused_before_anything_is_made(
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert cli.main(["demo", "--out", str(tmp_path), "--overwrite"]) == 2
-    assert "holds something that is no demo" in capsys.readouterr().err
+    assert "has files that are not of a demo" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

@@ -252,7 +252,7 @@ def test_several_resolutions_and_shapes_are_trained_at_once(data: dict[str, Any]
 
 def test_a_stream_of_unknown_length_needs_to_be_told_its_epoch(data: dict[str, Any], tmp_path: Path) -> None:
     how = {name: value for name, value in SHORT.items() if name != "epoch_size"}
-    with pytest.raises(UserError, match=r"is not known before.*epoch_size="):
+    with pytest.raises(UserError, match=r"is unknown until.*epoch_size="):
         pretrain(data["stream"], tmp_path / "run", **how)
     assert pretrain(data["stream"], tmp_path / "run", **how | {"epoch_size": 12}).steps == 4
     with pytest.raises(UserError, match=r"probe_every=1 .*is a stream.*flexpredict pack"):

@@ -45,7 +45,7 @@ def test_with_one_seed_nothing_is_called_more_than_chance() -> None:
 
 
 def test_with_two_seeds_it_is_said_that_intervals_are_wide() -> None:
-    assert "Two seeds make wide intervals" in comparison(2).in_words()
+    assert "Two seeds give wide intervals" in comparison(2).in_words()
     assert "wide" not in comparison(3).in_words()
 
 

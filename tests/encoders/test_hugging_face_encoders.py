@@ -131,5 +131,5 @@ def test_folders_of_other_models_are_refused_in_words(tmp_path: Path) -> None:
         open_encoder(f"hf:{tmp_path / 'text'}")
     swin = transformers.SwinConfig(image_size=32, patch_size=2, embed_dim=12, depths=[1, 1], num_heads=[2, 2])
     transformers.SwinModel(swin).save_pretrained(tmp_path / "swin")
-    with pytest.raises(UserError, match="not one for each patch"):
+    with pytest.raises(UserError, match="does not give one feature for each patch"):
         open_encoder(f"hf:{tmp_path / 'swin'}").layers(pictures())

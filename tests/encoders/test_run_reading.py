@@ -75,7 +75,7 @@ def test_the_spec_of_a_runs_config_is_that_of_its_encoder_file(whole: Path) -> N
 def test_what_a_run_lacks_is_said(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     assert open_encoder(copy).what == f"target encoder of {copy} after step 2", "its own file tells"
-    with pytest.raises(UserError, match="context encoder is in the checkpoints of a run, and there are none"):
+    with pytest.raises(UserError, match="which=context needs a checkpoint of a run, and there is none"):
         open_encoder(copy, which="context")
     (copy / "encoder.safetensors").unlink()
     with pytest.raises(UserError, match="has not written its encoder yet"):

@@ -101,7 +101,7 @@ def test_masks_of_other_settings_are_not_mixed_in(tree: Path, tmp_path: Path) ->
         evaluate(tree, tmp_path / "out", radius=3)
     other = PatchColors()
     nn.init.ones_(other.project.weight)
-    with pytest.raises(UserError, match="begun with fingerprint="):
+    with pytest.raises(UserError, match="started with fingerprint="):
         evaluate(tree, tmp_path / "out", other)
     with pytest.raises(UserError, match=r"settings\.json"):
         (tmp_path / "out" / "settings.json").unlink()

@@ -187,7 +187,8 @@ def test_a_list_of_images_is_found_from_any_folder(tmp_path: Path, monkeypatch: 
 
 
 def test_what_a_run_does_not_know_of_itself_is_asked_for(finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"whole does not say what it was begun with.*`encoder`, `train`, `test`"):
+    said = r"whole does not say which encoder or images it was started with.*`encoder`, `train`, `test`"
+    with pytest.raises(UserError, match=said):
         finetune(out=finished, resume=True)
     with pytest.raises(UserError, match="There is no run to resume"):
         finetune(out=tmp_path / "none", resume=True)

@@ -49,7 +49,7 @@ def test_a_probe_on_its_own_training_images_says_so_everywhere(
     (file,) = (here / "results").iterdir()
     written = json.loads(file.read_text())
     assert written["protocol"]["overlap"] == "All 60 test images are also training images."
-    assert "do not tell how well new images are understood" in written["warnings"][0]
+    assert "do not show how well the encoder does on new images" in written["warnings"][0]
     assert "TESTED ON TRAINING IMAGES" in (here / "all.csv").read_text().splitlines()[0]
 
 
@@ -99,7 +99,7 @@ def test_test_images_that_pretraining_has_seen_are_told(
     assert "TEST IMAGES SEEN IN PRE-TRAINING" in (here / "all.csv").read_text().splitlines()[0]
     (file,) = (here / "results").iterdir()
     written = json.loads(file.read_text())
-    assert written["protocol"]["overlap"] == "" and "Of new images" in written["warnings"][0]
+    assert written["protocol"]["overlap"] == "" and "On new images" in written["warnings"][0]
 
     pretrain("all/train", tmp_path / "clean", **{**RECIPE, "epochs": 0.2})
     (tmp_path / "run" / "config.yaml").write_text("data: nowhere\n")

@@ -52,5 +52,6 @@ def test_of_many_classes_a_hundred_are_probed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_labels_that_nothing_can_be_learned_from_are_refused_before_the_run() -> None:
-    with pytest.raises(UserError, match=r"needs two classes of two images each, and colors has 1 such.*probe_data"):
+    said = r"needs at least two classes with two images each, but colors has 1\..*probe_data"
+    with pytest.raises(UserError, match=said):
         online_probe(images(torch.tensor([0, 0, 0, 1, 2, -1, -1])), (32, 32), CPU, 0)

@@ -197,7 +197,7 @@ def test_training_masks_without_any_label_are_named_even_if_the_test_masks_have_
         (None, {"void": [256]}, r"void=256 is out of range"),
         (None, {"classes": "nothing.txt"}, r"classes=nothing.txt cannot be read"),
         (None, {"image_size": "30x30"}, r"image_size=32x32"),
-        (None, {"layers": 2}, r"Features of the last 2 layers"),
+        (None, {"layers": 2}, r"layers=2 is out of range for"),
         (None, {"patches": 5}, r"patches=5 is out of range"),
         (None, {"neighbors": 101, "patches": 100}, r"neighbors=101 is more than patches=100"),
         (None, {"pictures": -1}, r"pictures=-1"),
@@ -223,7 +223,7 @@ def test_what_cannot_be_used_is_refused_before_any_image_is_encoded(
     ("data", "said"),
     [
         ("nowhere", "There is no folder 'nowhere'"),
-        ("{root}", "has no masks in a layout that is known. Did you mean .*VOC2012?"),
+        ("{root}", "has no masks in a known layout. Did you mean .*VOC2012?"),
         ("{root}/VOC2012,split=vla", "There is no split 'vla'.* Did you mean 'val'?"),
         ("{root}/VOC2012,masks=nowhere", "There is no folder nowhere"),
         ("{root}/VOC2012,maks=nowhere", "'maks' in .* is not an option. Did you mean 'masks'?"),

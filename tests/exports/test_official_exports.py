@@ -63,7 +63,7 @@ def test_a_published_file_of_a_run_holds_all_its_weights(
     assert (saved["batch_size"], saved["world_size"], saved["opt"], saved["scaler"]) == (8, 1, {}, None)
     assert saved["epoch"] == 0 and saved["loss"] > 0 and saved["lr"] > 0
     reader = {"paper": "I-JEPA's published code", "released": "StoP's published code"}[convention]
-    assert any(f"read right by {reader}" in note for note in made.notes)
+    assert any(f"read correctly by {reader}" in note for note in made.notes)
 
 
 def test_a_predictor_that_the_published_code_would_misread_is_left_out(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_two_ranks_write_the_bytes_of_one_and_refuse_a_stream(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1, "only the first rank speaks"
     assert (tmp_path / "two.parquet").read_bytes() == (tmp_path / "one.parquet").read_bytes()
-    assert done.stderr.count("one process reads from beginning to end, but there are 2") == 2
+    assert done.stderr.count("only one process can read, but there are 2") == 2
 
 
 class TwoGrids(MeanColor):
@@ -238,5 +238,5 @@ def test_bad_outputs_are_refused_with_what_to_do(tmp_path: Path) -> None:
         embedded(source, tmp_path / "file" / "f.npy")
     (tmp_path / "f.npy.parts").mkdir()
     (tmp_path / "f.npy.parts" / "thesis.txt").touch()
-    with pytest.raises(UserError, match=r"holds thesis.txt and was not begun by"):
+    with pytest.raises(UserError, match=r"holds thesis.txt and was not made by"):
         embedded(source, tmp_path / "f.npy", overwrite=True)

@@ -97,14 +97,14 @@ def test_parts_of_another_encoder_settings_or_data_are_refused_unless_overwritte
     encoder.fails_after = 30
     with pytest.raises(KeyboardInterrupt):
         embedded(source, out, encoder)
-    with pytest.raises(UserError, match=r"f.npy.parts was begun with fingerprint=.* overwrite=true"):
+    with pytest.raises(UserError, match=r"f.npy.parts was started with fingerprint=.* overwrite=true"):
         embedded(source, out, MeanColor(2.0))
-    with pytest.raises(UserError, match=r"begun with image_size=32x32 \(now 16x24\)"):
+    with pytest.raises(UserError, match=r"started with image_size=32x32 \(now 16x24\)"):
         embedded(source, out, how=replace(HOW, image_size=(16, 24)))
-    with pytest.raises(UserError, match=r"begun with patches=none \(now float16\)"):
+    with pytest.raises(UserError, match=r"started with patches=none \(now float16\)"):
         embedded(source, out, patches="float16")
     (tmp_path / "pictures" / "first" / "003.png").write_bytes((tmp_path / "pictures/first/004.png").read_bytes())
-    with pytest.raises(UserError, match="begun with content="):
+    with pytest.raises(UserError, match="started with content="):
         embedded(open_source(str(tmp_path / "pictures")), out)
     embedded(open_source(str(tmp_path / "pictures")), out, MeanColor(2.0), overwrite=True)
     features = np.load(out)

@@ -117,7 +117,7 @@ def test_bad_questions_are_refused_before_any_work(pictures: Path, tmp_path: Pat
     encoder = MeanColor()
     (tmp_path / "broken.png").write_bytes(b"nothing")
     for queries, options, said in (
-        (["30"], {}, "no image of .*pictures, which has 0 to 29"),
+        (["30"], {}, r"neither a file nor an image of .*pictures \(0 to 29\)"),
         ([str(tmp_path / "brokn.png")], {}, r"no image file .*brokn.png.* Did you mean 'broken.png'"),
         ([str(tmp_path / "broken.png")], {}, r"query .*broken.png: not an image"),
         (["1"], {"top": 0}, "top=0"),

@@ -142,7 +142,7 @@ def test_what_a_masking_leaves_open_follows_its_kind_and_what_it_says_stays() ->
         ({"mask_ratio": -0.1}, (14, 14), ["masking.mask_ratio=-0.1"]),
         ({}, (0, 14), ["0x14", "smaller than a patch"]),
         ({}, (1, 1), ["1x1", "more patches"]),
-        ({"target_scale": (0.7, 0.8)}, (14, 14), ["14x14", "cannot be sure", "masking.target_scale"]),
+        ({"target_scale": (0.7, 0.8)}, (14, 14), ["14x14", "may leave fewer", "masking.target_scale"]),
         ({"targets": 16}, (8, 8), ["8x8", "16 target", "of all draws", "masking.targets"]),
         ({"kind": "random", "mask_ratio": 0.99}, (4, 4), ["masking.mask_ratio=0.99", "keeps 0 of 16", "4x4"]),
         ({"kind": "published"}, (8, 8), ["8x8", "never ends", "3x3", "masking.kind=multiblock"]),

@@ -148,5 +148,5 @@ def test_contradictory_noise_levels_are_refused(settings: dict[str, float], word
 
 
 def test_a_predictor_that_cannot_be_built_is_refused() -> None:
-    with pytest.raises(UserError, match=r"Try predictor\.dim 24"):
+    with pytest.raises(UserError, match=r"Try predictor\.dim=24"):
         Predictor(24, (8, 8), dim=30, heads=3)

@@ -84,7 +84,7 @@ def test_going_on_with_other_settings_or_another_source_is_refused(tmp_path: Pat
         pack(source, tmp_path / "out", size=16, images_per_shard=5, workers=0, max_skipped=0)
 
     def refusal(source: Listed, **settings: Any) -> str:
-        with pytest.raises(UserError, match="was begun with") as refused:
+        with pytest.raises(UserError, match="was started with") as refused:
             options = {"size": 16, "images_per_shard": 5, **settings}
             pack(source, tmp_path / "out", workers=0, **options)
         return str(refused.value)
@@ -114,7 +114,7 @@ def test_a_folder_that_is_complete_or_foreign_is_left_alone(tmp_path: Path) -> N
     assert shards(tmp_path / "done") == before
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/manifest.json").write_text('{"name": "a web page"}')
-    with pytest.raises(UserError, match=r"holds manifest.json and was not begun by `flexpredict pack`"):
+    with pytest.raises(UserError, match=r"holds manifest.json and was not made by `flexpredict pack`"):
         pack(source, tmp_path / "foreign", workers=0)
     with pytest.raises(UserError, match="is a file"):
         pack(source, tmp_path / "foreign/manifest.json", workers=0)

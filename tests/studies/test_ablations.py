@@ -198,7 +198,7 @@ def test_a_run_of_another_recipe_is_not_taken_for_the_answer(tmp_path: Path, in_
     assert ablate(asked(tmp_path, "fig4", seeds=1), console=recording())
     mae = {"method": "mae", "positions": {"kind": "stochastic"}}
     for change in (mae, {"epochs": 0.125}, {"batch_size": 4}, {"data": "scenes:60,size=32"}):
-        with pytest.raises(UserError, match=r"was begun with|not those that"):
+        with pytest.raises(UserError, match=r"was started with|not those that"):
             ablate(asked(tmp_path, "fig4", seeds=1, base=base(**change)), console=recording())
 
 

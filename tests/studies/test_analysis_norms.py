@@ -60,7 +60,7 @@ def test_real_logs_are_read_and_missing_ones_refused(runs: dict[str, Path], tmp_
     made = draw_norms([runs["stop"], runs["mae"], runs["data2vec"]], tmp_path / "out")
     assert Image.open(made.picture).size[0] > 800
     (tmp_path / "config.yaml").write_text("seed: 0\n")
-    with pytest.raises(UserError, match="says nothing of"):
+    with pytest.raises(UserError, match="has no values of"):
         draw_norms([tmp_path], tmp_path / "out")
     with pytest.raises(UserError, match="no run folder"):
         draw_norms([tmp_path / "missing"], tmp_path / "out")

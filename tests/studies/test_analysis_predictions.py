@@ -97,5 +97,5 @@ def test_predictions_of_other_methods_and_bad_requests_are_refused(
         draw_predictions([stop], tmp_path, image=tmp_path / "none.png")
     with pytest.raises(UserError, match=r"outside the grid of 8x8"):
         draw_predictions([stop], tmp_path, patch="9,1")
-    with pytest.raises(UserError, match="is no place"):
+    with pytest.raises(UserError, match="is not a patch"):
         draw_predictions([stop], tmp_path, patch="middle")

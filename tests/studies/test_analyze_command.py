@@ -50,8 +50,8 @@ def test_the_same_call_writes_the_same_files(finished: Path, tmp_path: Path) -> 
     [
         (["predictons", "x"], "Did you mean 'predictions'?"),
         (["norms", "x", "--draws", "3"], "--draws is not used by the figure norms, only by positions."),
-        (["norms"], "The figure norms is of runs: name at least one as --run."),
-        (["positions", "a", "b"], "is of one run"),
+        (["norms"], "The figure norms needs at least one run: name it as --run."),
+        (["positions", "a", "b"], "shows one run, but --run names 2"),
         (["norms", "RUN", "--out", "taken"], "--out taken is a file"),
     ],
 )

@@ -229,7 +229,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(tmp_path: Path) -
         agenda("table8", tmp_path, base=base(image_size=28))
     for changes, message in (
         ({"labels": [0.01]}, "classes"),
-        ({"base": base(positions={"covariance": "untied"})}, "have positions of their own"),
+        ({"base": base(positions={"covariance": "untied"})}, "set positions themselves"),
         ({"base": dataclasses.replace(base(), data=None)}, "No data was named"),
     ):
         with pytest.raises(UserError, match=message):

@@ -89,7 +89,9 @@ def test_an_exploding_loss_stops_the_run_by_default(
     pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_step(8, 1e4, monkeypatch)
-    with pytest.raises(UserError, match=r"loss of step 8 exploded to .* is from before and whole.*on_nan=rollback"):
+    with pytest.raises(
+        UserError, match=r"loss of step 8 exploded to .* is from before that and intact.*on_nan=rollback"
+    ):
         pretrain(pictures, tmp_path / "run", **RECIPE)
 
 

@@ -100,7 +100,7 @@ def test_a_run_without_a_checkpoint_is_not_called_resumed(
     capsys.readouterr()
     assert pretrain(out=tmp_path / "run", resume=True).finished
     said = " ".join(capsys.readouterr().out.split())
-    assert "begun anew: it had no checkpoint yet" in said and "resumed" not in said
+    assert "restarted: it had no checkpoint yet" in said and "resumed" not in said
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_what_a_checkpoint_does_not_tell_can_be_said_after_its_name(tmp_path: Pa
     ("name", "words"),
     [
         ("timm:resnet10t,pretrained=no", "not a plain vision transformer"),
-        ("timm:vit_base_patch32_clip_224,pretrained=no", "no bias in its embedding"),
+        ("timm:vit_base_patch32_clip_224,pretrained=no", "patch embedding has no bias"),
     ],
 )
 def test_models_of_timm_that_cannot_go_on_are_refused_in_words(name: str, words: str) -> None:

@@ -136,7 +136,7 @@ def test_a_new_run_does_not_overwrite_an_old_one_unless_told(finished: Path, pic
     ],
 )
 def test_resuming_with_another_recipe_is_refused(finished: Path, change: dict[str, Any], name: str) -> None:
-    with pytest.raises(UserError, match=rf"was begun with {name}.*init_from"):
+    with pytest.raises(UserError, match=rf"was started with {name}.*init_from"):
         pretrain(out=finished, resume=True, **change)
 
 

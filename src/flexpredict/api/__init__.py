@@ -1,4 +1,4 @@
-"""The verbs: typed functions that return small results. The commands of the shell are made from them.
+"""The public functions, typed and with small results. The commands of the shell are made from them.
 
 Nothing here imports torch before a function is called, so that help and error messages come at once.
 """

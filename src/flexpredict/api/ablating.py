@@ -16,11 +16,11 @@ from flexpredict.training.recipe_parser import make_recipe, merge
 
 @dataclass(frozen=True)
 class AblateResult(SimpleResult):
-    """What was done. Plan, tables and figures are shown when they are made.
+    """The result of `ablate`, which shows its plan, tables and figures as it makes them.
 
     Args:
         out: the folder of runs, tables and figures.
-        finished: whether everything is done that was asked for; if not, the same call continues.
+        finished: whether everything is done; if not, the same call continues.
         dry_run: whether the plan was only shown.
         page: report of the runs of the first seed.
     """
@@ -45,7 +45,7 @@ def ablate(given: dict[str, Any]) -> AblateResult:
     """
     fields, others = split_values(AblationSettings, given)
     asked = StudySettings(**others)
-    if asked.study == "where":  # it has no other images
+    if asked.study == "where":  # only the scenes have parts
         fields = {"data": "scenes:10000,size=64"} | fields
     if _at_demo_size(asked, fields):
         fields = merge(_demo_recipe(fields), fields)
@@ -54,7 +54,7 @@ def ablate(given: dict[str, Any]) -> AblateResult:
     check_ranges(asked)
     if recipe.minutes is not None:
         raise UserError(
-            f"minutes={recipe.minutes:g} would give each arm another length. Use epochs=…, the same for all."
+            f"minutes={recipe.minutes:g} would give each arm a different length. Use epochs=…, the same for all."
         )
 
     from flexpredict.reports.writing import write_comparison

@@ -28,20 +28,20 @@ _USED_BY: dict[str, tuple[Figure, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisSettings(Checked):
-    """What `analyze` takes.
+    """Settings of `analyze`.
 
     Args:
         figure: the figure to draw.
         run: run folders, or (positions, predictions, blur) published checkpoints of I-JEPA or StoP.
         out: folder for the picture and its data.
         step: step of a kept checkpoint (default: the last).
-        heads: attention heads of a published checkpoint that does not tell.
+        heads: number of attention heads, for a published checkpoint that does not state it.
         noise_std: noise level (default: that of each run).
         seed: seed of the noise or samples that are drawn (default: 0).
         queries: patches to look at, each ROW,COLUMN, counted from 1 (default: four).
-        draws: draws of the noise for the mean (default: 1000).
+        draws: noise samples for the mean (default: 1000).
         image: an image file to predict in.
-        data: images that `index` counts in (default: the run's own data).
+        data: images that `index` selects from (default: the run's own data).
         index: number of the image, counted from 0 (default: 0).
         patch: the masked patch, ROW,COLUMN, counted from 1 (default: the middle of a target block).
         mask_seed: seed of the mask (default: 0).
@@ -73,7 +73,7 @@ def analyze(asked: AnalysisSettings) -> "Analysis":
     an image the prediction of a masked patch is similar to (Figure 6), for one or two runs of ijepa. norms plots the
     norms of A and m̃ against the noise level and over training (Figure 4), from the logs of several runs. blur shows
     which frequencies of the sin-cos positions the learned covariance hides, for one to six runs. proposition1
-    compares the best predictor from a noisy place with the Gaussian blur of Proposition 1, and needs no run.
+    compares the best predictor from a noisy position with the Gaussian blur of Proposition 1, and needs no run.
     """
     given = {name: value for name, value in vars(asked).items() if name in _USED_BY and value is not None}
     for name in given:
@@ -83,7 +83,7 @@ def analyze(asked: AnalysisSettings) -> "Analysis":
             )
     runs = as_list(asked.run or ())
     if not runs and asked.figure in _USED_BY["run"]:
-        raise UserError(f"The figure {asked.figure} is of runs: name at least one as `run`.")
+        raise UserError(f"The figure {asked.figure} needs at least one run: name it as `run`.")
     return _draw(asked.figure, runs, Path(asked.out), given)
 
 
@@ -104,7 +104,7 @@ def _draw(figure: Figure, names: list[str], out: Path, given: dict[str, Any]) ->
     if figure == "proposition1":
         return draw_proposition1(out, **given)
     if figure == "positions" and len(names) > 1:
-        raise UserError(f"The figure positions is of one run, and run names {len(names)}. Draw them one by one.")
+        raise UserError(f"The figure positions shows one run, but `run` names {len(names)}. Draw them one by one.")
     models = [open_model(name, **opening) for name in names]
     if figure == "positions":
         return draw_positions(models[0], out, **given)

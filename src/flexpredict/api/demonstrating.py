@@ -15,12 +15,12 @@ from flexpredict.showing import SimpleResult, numbers_table, say
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings(Checked):
-    """What `demo` takes.
+    """Settings of `demo`.
 
     Args:
         out: folder for the runs, results.json and report.html.
         steps: steps of each run; fewer give a quick look.
-        seeds: runs of each arm (by default as many as six minutes have time for, at most 5).
+        seeds: runs of each arm (by default as many as fit into six minutes, at most 5).
         seed: the first seed; weights, order of data and masks follow from it.
         overwrite: start over; the earlier demo is moved to OUT.1.
     """
@@ -34,7 +34,7 @@ class DemoSettings(Checked):
 
 @dataclass(frozen=True)
 class DemoResult(SimpleResult):
-    """What the demo measured, as results.json holds it, and the page of its runs. The demo prints its own table."""
+    """The demo's results, as in results.json, and the page of its runs. The demo prints its own table."""
 
     results: dict[str, Any]
     page: Path
@@ -58,7 +58,7 @@ class DemoResult(SimpleResult):
 def demo(asked: DemoSettings) -> DemoResult:
     """Pre-train with sin-cos and with stochastic positions (StoP) on the built-in scenes, and compare the encoders.
 
-    An untrained encoder and raw pixels stand beside them. Offline; about six minutes on two CPU cores. If it is
+    Also measures an untrained encoder and raw pixels. Offline; about six minutes on two CPU cores. If it is
     interrupted, the same command continues it.
     """
     from flexpredict.demo.running import run_demo

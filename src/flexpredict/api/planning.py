@@ -27,25 +27,25 @@ _HERE = "this machine"
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the run takes on some hardware."""
+    """Speed and time of the run on some hardware."""
 
-    devices: int  # how many work together
-    precision: Precision  # the recipe's, or what pretrain chooses there
-    images_per_second: float  # of all of them
+    devices: int  # number of devices that work together
+    precision: Precision  # the recipe's, or pretrain's choice there
+    images_per_second: float  # of all devices
     seconds: float  # of the whole run
-    largest_batch: int | None = None  # images at a time that fit into the memory of one; None where that is not known
+    largest_batch: int | None = None  # images at a time that fit into the memory of one device; None if unknown
 
 
 @dataclass(frozen=True)
 class PlanResult(SimpleResult):
-    """What a run costs.
+    """The estimated cost of a run.
 
     Args:
         estimate: parameters, operations and memory, on devices of this machine's kind.
-        accelerated: the same on accelerators, in the precision that they would use; None if none were named.
+        accelerated: the same on accelerators, in the precision that they would use; None if no accelerator was named.
         hardware: time and largest batch, by the name of the hardware.
         utilization: assumed share of the peak speed of accelerators.
-        memory: gigabytes that the largest batch was to fit into, if given.
+        memory: gigabytes for the largest batch, if given.
     """
 
     estimate: "Estimate"
@@ -80,7 +80,7 @@ class PlanResult(SimpleResult):
         return tables
 
     def to_dict(self) -> dict[str, Any]:
-        """What a device holds: `bytes` here, `accelerators` on those."""
+        """All numbers. Memory of a device is in `bytes`; that of an accelerator in `accelerators`."""
         estimate, recipe = self.estimate, self.estimate.plan.recipe
         return {
             "model": recipe.model,
@@ -136,7 +136,7 @@ class PlanResult(SimpleResult):
         return facts
 
     def _devices(self) -> dict[str, "Estimate"]:
-        """By kind and precision: this machine's, if it was measured or nothing else is wanted, and accelerators."""
+        """By kind and precision: accelerators if any, and this machine's if it was measured or is the only one."""
         here = [self.estimate] if _HERE in self.hardware or self.accelerated is None else []
         there = [] if self.accelerated is None else [self.accelerated]
         return {_device_name(one): one for one in (*here, *there)}
@@ -194,9 +194,9 @@ def plan(given: dict[str, Any]) -> PlanResult:
     """Estimate what a run costs before it starts: parameters, operations, memory and time.
 
     Operations and memory follow from the sizes of the networks and from the recipe's own masks. The time on this
-    machine follows from a few measured steps, that on accelerators from their peak speed; what devices tell each
-    other takes none. What the recipe leaves open is what pretrain would choose on this machine, except for the
-    precision, which is that of each device.
+    machine follows from a few measured steps, that on accelerators from their peak speed; communication between
+    devices is not counted. Settings that are left open get the values that pretrain would choose on this machine,
+    except for the precision, which is that of each device.
     """
     if isinstance(given.get("data"), int):
         given["data"] = str(given["data"])
@@ -212,7 +212,7 @@ def plan(given: dict[str, Any]) -> PlanResult:
 
 
 def plan_of(recipe: Recipe, asked: PlanSettings) -> PlanResult:
-    """What this recipe costs, without its `minutes`."""
+    """The cost of this recipe; its `minutes` are ignored."""
     from flexpredict.costs.accelerators import accelerator_named
 
     accelerators = {name: accelerator_named(name) for name in asked.on}

@@ -40,7 +40,7 @@ class Run(SimpleResult):
     Args:
         path: its folder.
         steps: steps done so far.
-        finished: whether these are all; if not, `pretrain(out=path, resume=True)` continues it.
+        finished: whether all steps are done; if not, `pretrain(out=path, resume=True)` continues the run.
         dry_run: whether the run was only planned.
     """
 
@@ -53,7 +53,7 @@ class Run(SimpleResult):
     """Exit code of a command whose run is not finished: see docs/scale.md."""
 
     def __fspath__(self) -> str:
-        """A run may be given wherever its folder may."""
+        """Accept a run wherever its folder is accepted."""
         return str(self.path)
 
     def load(self) -> "ImageEncoder":
@@ -80,7 +80,7 @@ class Run(SimpleResult):
         return [] if self.dry_run else [("", self.table())]
 
     def table(self) -> Table:
-        """How far it came, and the last values of what matters most."""
+        """Steps done, and the last values of the most important metrics."""
         last = self.to_dict()["metrics"]
         shown = {title: text.format(last[name]) for name, (title, text) in _SHOWN.items() if name in last}
         table = Table("steps", *shown)
@@ -88,7 +88,7 @@ class Run(SimpleResult):
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """With the last value of each metric."""
+        """Plain values, with the last value of each metric."""
         last: dict[str, Any] = {}
         for record in self.metrics():
             last |= record
@@ -122,13 +122,13 @@ def pretrain(given: dict[str, Any]) -> Run:
         asked = replace(asked, resume=True, overwrite=False)
     saved = checked_values(folder.load_config(), folder.config) if asked.resume else {}
     recipe = choose_length(make_recipe(merge(saved, values), asked.config), given=values)
-    # What can be refused without torch and the images is refused before they are loaded.
+    # Checks that need neither torch nor the images come before both are loaded.
     check_ranges(recipe)
     refuse_without_effect(recipe, values)
     if not asked.resume:
         folder.refuse_used(asked.overwrite)
     if asked.dry_run:
-        # A continued run has its own weights.
+        # A resumed run has its own weights.
         _show_plan(replace(recipe, init_from=None) if asked.resume else recipe)
         return Run(folder.path, 0, finished=False, dry_run=True)
 
@@ -163,7 +163,7 @@ def _show_plan(asked: Recipe) -> None:
         planned = plan_of(with_epochs(asked, images / planned.estimate.plan.samples), PlanSettings(on=[]))
         say(
             console,
-            f"{asked.minutes:g} minutes allow about this length; before it starts, the run measures it itself.",
+            f"{asked.minutes:g} minutes allow about this length; the run measures it again before it starts.",
         )
     show(planned)
     estimate = planned.estimate

@@ -37,15 +37,15 @@ def report(run: Names, *, out: str | Path | None = None, images: str | None = No
 
 @dataclass(frozen=True)
 class ServeResult(SimpleResult):
-    """What was served, until it was interrupted."""
+    """The folder that was served."""
 
     folder: Path
 
 
 def serve(folder: str | Path = "runs", *, port: int = 8765, host: str = "127.0.0.1") -> ServeResult:
-    """Show all runs below a folder in a browser: to sort, filter, compare, and to watch while something trains.
+    """Show all runs below a folder in a browser: to sort, filter, compare, and to watch runs in progress.
 
-    Reads only, nothing outside the folder, and runs nothing that is in it. Ends with Ctrl-C.
+    Only reads, nothing outside the folder, and executes nothing in it. Ends with Ctrl-C.
 
     Args:
         folder: where the runs are.
@@ -68,6 +68,6 @@ def serve(folder: str | Path = "runs", *, port: int = 8765, host: str = "127.0.0
         print(f"Warning: host={host} lets others who can reach this machine see the runs.", flush=True)
     try:
         uvicorn.run(site, host=host, port=port, log_level="warning")
-    except SystemExit as error:  # uvicorn has told why
+    except SystemExit as error:  # uvicorn has printed why
         raise UserError(f"Cannot listen at {host}:{port}. Choose another port.") from error
     return ServeResult(Path(folder))

@@ -1,4 +1,4 @@
-"""A process that carries out runs of a study or of the demo; it is started with a file that says what to do."""
+"""A process that carries out runs of a study or of the demo; its argument is a file that describes the task."""
 
 import shutil
 import sys
@@ -33,7 +33,7 @@ def run(path: Path, parent: int) -> int:
 
 
 def carry_out(task: Task) -> int:
-    """Train and measure; what is done already is not done again, and nothing unfinished is measured."""
+    """Train and measure. Finished work is not repeated, and unfinished runs are not measured."""
     begun, source = task.begun, open_source(task.data)
     test = None if task.test is None else open_source(task.test)
     for one in task.runs:
@@ -44,12 +44,12 @@ def carry_out(task: Task) -> int:
 
 
 def _carry_out(one: TaskRun, task: Task, source: ImageSource, test: ImageSource | None, begun: float) -> bool:
-    """Whether the run is finished."""
+    """Carry out one run. Returns whether it is finished."""
     recipe, folder = make_recipe(one.recipe), RunFolder(Path(one.folder))
     first_step = last_step = 0
     if one.baseline is None:
         first_step = steps_done(folder.path)
-        if not folder.config.is_file():  # it was killed before it had a recipe
+        if not folder.config.is_file():  # it was killed before it recorded its recipe
             shutil.rmtree(folder.path, ignore_errors=True)
         outcome = pretraining.run(recipe, folder.path, resume=folder.config.is_file(), source=source)
         if not outcome.finished:

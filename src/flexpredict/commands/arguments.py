@@ -44,7 +44,7 @@ def read_arguments(
         taken = [word.partition("=")[2]] if "=" in word else _take_values(setting, left)
         named.append((setting.name, _value(setting, taken)))
     values: dict[str, Any] = {}
-    for name, value in sorted(named, key=lambda one: one[0].count(".")):  # groups before what overrides parts of them
+    for name, value in sorted(named, key=lambda one: one[0].count(".")):  # groups before their parts
         _put(values, name, value)
     values |= _assign(unnamed, [settings[name] for name in positional if name not in values])
     for name, setting in settings.items():
@@ -72,7 +72,7 @@ def _setting(name: str, settings: Mapping[str, Setting]) -> Setting:
 
 
 def _take_values(setting: Setting, left: list[str]) -> list[str]:
-    """Remove from the words that are left those that are values of this setting."""
+    """Remove the values of this setting from the remaining words, and return them."""
     values = list(takewhile(lambda word: word != "--" and not _is_option(word), left))
     if setting.is_switch:
         values = [word for word in values[:1] if word in ("true", "false")] or ["true"]
@@ -100,7 +100,7 @@ def _put(values: dict[str, Any], name: str, value: Any) -> None:
         whole = _loaded(whole) if isinstance(whole, str) else whole
         if isinstance(whole, str):
             raise UserError(
-                f"--{group} {whole} is all of the {group}, and --{name} a part of it. Give one or the other."
+                f"--{group} {whole} sets the whole {group}, and --{name} a part of it. Give one or the other."
             )
         values[group] = whole if isinstance(whole, dict) else {}
         values = values[group]

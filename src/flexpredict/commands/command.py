@@ -14,15 +14,15 @@ from flexpredict.settings.typed_values import typed_values
 class Command:
     """How a function of `flexpredict.api` is called from the shell."""
 
-    name: str  # one word or two; the function's has _ between them
+    name: str  # one or two words, joined by _ in the name of the function
     summary: str  # half a line for the list of commands
     example_arguments: tuple[str, ...]  # of complete command lines, the most common first
     # Optional parameters that may be given without their names; required ones always may.
     unnamed: str = ""
     # Headings of the help page, and the parameters below each.
     groups: Mapping[str, str] = field(default_factory=dict)
-    folded: tuple[str, ...] = ()  # those headings that the help page names without their options, unless asked for
-    interrupted: str = ""  # what is kept if a signal ends it, and how to go on
+    folded: tuple[str, ...] = ()  # headings whose options the help page explains only if asked for
+    interrupted: str = ""  # printed if a signal ends the command: what is kept, and how to continue
 
     @property
     def examples(self) -> list[str]:
@@ -36,7 +36,7 @@ class Command:
         return declared(self.load())
 
     def positional(self) -> list[str]:
-        """Names of the parameters that may be given without their names, in the order of the function's."""
+        """The parameters that may be given without their names, in the function's order."""
         unnamed = self.unnamed.split()
         return [name for name, one in self.settings().items() if one.default is REQUIRED or name in unnamed]
 

@@ -34,7 +34,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
-    """What the shell is to evaluate at its start."""
+    """The script that the shell evaluates when it starts."""
     if shell not in SHELLS:
         raise UserError(f"There is no completion for '{shell}'.{did_you_mean(shell, SHELLS)} Use bash, zsh or fish.")
     if shell == "fish":
@@ -88,7 +88,7 @@ def _short(setting: Setting) -> str:
 
 
 def _families(commands: Mapping[str, Command]) -> dict[str, list[str]]:
-    """First words that need a second one, and these."""
+    """The second words of commands with two words, by their first word."""
     families: dict[str, list[str]] = {}
     for name in commands:
         first, *second = name.split()

@@ -23,7 +23,7 @@ class _Group(NamedTuple):
 
 
 def help_page(name: str, command: Command, topic: str = "") -> str:
-    """What `flexpredict NAME --help TOPIC` prints.
+    """The text that `flexpredict NAME --help TOPIC` prints.
 
     topic: "" for the options that most people need, "all", or the name of one group or option.
     """
@@ -47,7 +47,7 @@ def help_page(name: str, command: Command, topic: str = "") -> str:
 
 
 def _about(topic: str, name: str, groups: list[_Group], settings: Mapping[str, Setting]) -> str:
-    """The options of one group, or those that have this name."""
+    """The options of one group, or the options of this name."""
     wanted = topic.strip("-.").replace("-", "_")
     sections = [_options(group, settings) for group in groups if group.name == wanted]
     found = [one for one in settings.values() if wanted in (one.name, _last_part(one)) and _takes_value(one)]
@@ -77,7 +77,7 @@ def _groups(command: Command) -> Iterator[_Group]:
 
 
 def _takes_value(setting: Setting) -> bool:
-    """Whether it can be given itself; some groups are given by their nested settings only."""
+    """Whether the setting itself takes a value; some groups are given by their nested settings only."""
     return setting.group is None or bool(setting.choices)
 
 
@@ -141,7 +141,7 @@ def _description(setting: Setting) -> str:
 
 
 def _shown(default: Any) -> str:
-    """As text; empty where a default is not worth showing."""
+    """As text; empty if a default is not worth showing."""
     if default is REQUIRED or default is None or default is False:
         return ""
     if isinstance(default, tuple | list):

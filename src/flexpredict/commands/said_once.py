@@ -1,4 +1,4 @@
-"""Ranks that torchrun has started fail alike: the first one says why, and the others only what it does not say."""
+"""Prints an error once if several ranks of torchrun fail with it: other ranks do not repeat the first one's."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ _WAITED = 10.0  # seconds for the first rank, which may still be importing torch
 
 
 def is_said_by_first_rank(message: str) -> bool:
-    """Whether the first rank says this, so that another need not. The first itself announces it, and says it."""
+    """Whether the first rank prints this message, so that this rank need not. False on the first rank itself."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("WORLD_SIZE") == "1":
         return False
     with suppress(ValueError):  # not in the main thread

@@ -21,8 +21,8 @@ _DETAILS = {
 }
 _NOT_PLANNED = {"only for pretrain": "minutes"}
 
-# What is kept, and how to go on.
-_FEATURES_KEPT = "Features that were extracted are kept: run the same command again to go on."
+# What is kept, and how to continue.
+_FEATURES_KEPT = "Extracted features are kept: run the same command again to continue."
 _NOTHING_KEPT = "There is no result yet: run the same command again."
 
 _ALL = (
@@ -97,7 +97,7 @@ _ALL = (
             **_ENCODER,
             "hardware": "accelerator devices num_nodes strategy precision workers",
         },
-        interrupted="Once it has a checkpoint, --resume with its --out goes on; before, run the same command again.",
+        interrupted="After a checkpoint, continue with --resume and its --out; before, run the same command again.",
     ),
     Command(
         "transfer",
@@ -108,7 +108,7 @@ _ALL = (
     ),
     Command(
         "evaluate clevr",
-        "count objects, tell their distance",
+        "count objects, estimate distance",
         ("runs/mine --data CLEVR_v1.0", "runs/mine --data scenes:3000,size=64"),
         groups=_PROBE,
         interrupted=_FEATURES_KEPT,
@@ -119,7 +119,7 @@ _ALL = (
         ("runs/mine --data DAVIS", "--data DAVIS --score_only masks"),
         unnamed="encoder",
         groups={"videos": "split year height overlays"} | _ENCODER | _RESULTS,
-        interrupted="Finished sequences are kept: run the same command again to go on.",
+        interrupted="Finished sequences are kept: run the same command again to continue.",
     ),
     Command(
         "evaluate location",
@@ -154,7 +154,7 @@ _ALL = (
         "features of images in a file",
         ("runs/mine --data FOLDER --out features.parquet", "runs/mine --data FOLDER --out features.npy --patches"),
         groups=_FEATURES | _ENCODER | _MACHINE,
-        interrupted="Finished parts are kept: run the same command again to go on.",
+        interrupted="Finished parts are kept: run the same command again to continue.",
     ),
     Command(
         "similar",

@@ -8,7 +8,7 @@ from flexpredict.settings.recipe import Precision
 
 @dataclass(frozen=True)
 class Accelerator:
-    """What the data sheet says of dense matrices."""
+    """Values from the data sheet, for dense matrices."""
 
     bf16: float  # 10¹² operations a second in bfloat16, summed in float32
     fp32: float  # the same in float32, without rounding to TF32
@@ -38,6 +38,6 @@ def accelerator_named(name: str) -> Accelerator:
     known = name.lower()
     if known not in ACCELERATORS:
         raise UserError(
-            f"on={name} is not known.{did_you_mean(known, ACCELERATORS)} Known are {', '.join(ACCELERATORS)}."
+            f"on={name} is not known.{did_you_mean(known, ACCELERATORS)} Choose one of {', '.join(ACCELERATORS)}."
         )
     return ACCELERATORS[known]

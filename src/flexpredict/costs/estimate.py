@@ -31,9 +31,9 @@ _GIGABYTE = 1e9
 class Part:
     """One of the networks."""
 
-    parameters: int  # numbers that it has
+    parameters: int  # how many it has
     forward: float  # operations for each image, forward
-    operations: float  # the same with those of the backward pass
+    operations: float  # operations for each image, forward and backward
 
 
 @dataclass(frozen=True)
@@ -51,27 +51,27 @@ class Estimate:
 
     @property
     def operations(self) -> float:
-        """For each image."""
+        """Operations for each image, forward and backward."""
         return sum(part.operations for part in self.parts.values())
 
     @property
     def images_at_a_time(self) -> int:
-        """On each device."""
+        """Images at a time on each device."""
         recipe = self.plan.recipe
         return recipe.batch_size // self.ranks // recipe.accumulate
 
     @property
     def shards(self) -> int:
-        """Into which weights, gradients and the optimizer's state are split; 1 if each device has the whole."""
+        """Parts that weights, gradients and optimizer state are split into; 1 if each device has the whole."""
         return self.step_memory.sharing.shards
 
     @property
     def images(self) -> int:
-        """Seen in the whole run."""
+        """Images seen in the whole run."""
         return self.plan.steps * self.plan.recipe.batch_size
 
     def memory(self) -> Memory:
-        """Of each device at the recipe's batch."""
+        """Memory of each device at the recipe's batch size."""
         return self.step_memory.of(self.images_at_a_time)
 
     def on(self, device: str, precision: Precision) -> "Estimate":
@@ -81,17 +81,17 @@ class Estimate:
         return replace(self, plan=replace(self.plan, recipe=recipe), step_memory=step_memory)
 
     def seconds_on(self, accelerator: Accelerator, utilization: float) -> float:
-        """Of the whole run on all its devices."""
+        """Seconds of the whole run on all its devices."""
         work = self.images * (self.operations + self.recomputed)
         return work / (self.ranks * utilization * accelerator.peak(self.plan.recipe.precision))
 
     def seconds_here(self, speed: Speed, devices: int) -> float:
-        """Of the whole run on this machine alone. speed: of one of its devices."""
+        """Seconds of the whole run on this machine alone. speed: of one of its devices."""
         work = self.plan.recipe.batch_size * (self.operations + self.recomputed) / devices
         return self.plan.steps * speed.step(work, self.trained)
 
     def largest_batch(self, gigabytes: float) -> int:
-        """Images at a time that fit on a device with so much memory."""
+        """Images at a time that fit on a device with this much memory."""
         return self.step_memory.largest_batch(_GIGABYTE * gigabytes)
 
 
@@ -137,7 +137,7 @@ def _mean_flops(passes: Sequence[Sequence[Pass]], part: str, backward: bool) -> 
 
 
 def _parameters(model: Method, parts: Sequence[str]) -> dict[str, int]:
-    """Of each part. What belongs to no other is the context encoder's."""
+    """Parameters of each part. Those of no other part count as the context encoder's."""
     named = {TARGET: "target_encoder", PREDICTOR: "predictor"}
     sizes = {part: _numbers(getattr(model, named[part])) for part in parts if part in named}
     return {CONTEXT: _numbers(model) - sum(sizes.values()), **sizes}

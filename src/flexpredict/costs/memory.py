@@ -1,8 +1,8 @@
-"""Memory of a step on one device: weights, what the optimizer keeps, and what forward keeps for backward.
+"""Memory of a step on one device: weights, optimizer state, and what the forward pass keeps for the backward pass.
 
-As torch uses it with fused attention, and in the precision of the kind of device: on a CPU bfloat16 is for linear
-layers only (training/precision.py). Bytes of tensors only: libraries and the allocator's slack come on top (on a GPU
-about a gigabyte).
+As torch uses it with fused attention and in the device's precision: on a CPU bfloat16 is for linear layers only
+(training/precision.py). Bytes of tensors only: libraries and the allocator's slack come on top (on a GPU about a
+gigabyte).
 """
 
 import bisect
@@ -30,9 +30,9 @@ class Memory:
     weights: int  # of all networks
     optimizer: int  # its running means
     gradients: int  # of everything that is trained, and their copies where ranks add them up
-    gathered: int  # with FSDP, weights and gradients that are whole for a time; else 0
+    gathered: int  # with FSDP, weights and gradients that are whole temporarily; else 0
     activations: int  # kept from the forward pass for the backward pass
-    peak: int  # the most there is at one time
+    peak: int  # the maximum at one time
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class StepMemory:
     ranks: int = 1  # devices that share the work
 
     def of(self, images: int) -> Memory:
-        """With this many images at a time."""
+        """Memory with this many images at a time."""
         model, sharing, in_parts = self.model, self.sharing, self.recipe.accumulate > 1
         weights = sharing.held(model.parameters()) + bytes_of(model.buffers())
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        # FSDP shares out gradients when the last part of a batch has been added to them.
+        # FSDP splits gradients when the last part of a batch has been added to them.
         gradients = bytes_of(trained) if in_parts else sharing.held(trained)
         buckets = gradients if self.ranks > 1 and self.recipe.strategy != "fsdp" else 0  # in which DDP adds them up
         optimizer, update = self._optimizer()
@@ -71,7 +71,7 @@ class StepMemory:
             gradients + max(update, whole + whole_gradients),
             sharing.gathered_for_log,
         )
-        pixels = images * self._pixels() * (_FLOAT + 1)  # as numbers, and as they were read
+        pixels = images * self._pixels() * (_FLOAT + 1)  # as float32, and as bytes as they were read
         peak = weights + optimizer + buckets + pixels + max(moments)
         return Memory(weights, optimizer, gradients + buckets, whole + whole_gradients, activations, peak)
 
@@ -80,7 +80,7 @@ class StepMemory:
         return bisect.bisect_right(range(1, _MOST_IMAGES), available, key=lambda images: self.of(images).peak)
 
     def _optimizer(self) -> tuple[int, int]:
-        """What it keeps, and what it needs besides while it makes a step."""
+        """Bytes that the optimizer keeps, and that it needs in addition during its step."""
         hidden, *others = parameter_groups(self.model)
         held = self.sharing.held
         if self.recipe.optimizer.kind == "adamw":
@@ -91,7 +91,7 @@ class StepMemory:
         return held(hidden) + adamw, _MUON_COPIES * largest
 
     def _kept(self, one: Pass) -> int:
-        """For each image."""
+        """Bytes kept for each image."""
         blocks = sum(
             block.dim * one.tokens * _FLOAT
             if self._recomputed(one, read)
@@ -99,14 +99,14 @@ class StepMemory:
             for block, read in one.reads()
         )
         layers = sum(layer.rows * layer.inputs * self._factor for layer in one.layers)
-        # The last layer's norm has an input of its own; predictions and what was wanted are kept by the loss.
+        # The last layer's norm has an input of its own; predictions and targets are kept by the loss.
         predictions = max((layer.rows * (layer.inputs + 3 * layer.outputs) for layer in one.layers[1:2]), default=0)
         return one.sequences * blocks + layers + predictions * _FLOAT
 
     def _kept_by_block(self, block: BlockSize, tokens: int, read: int) -> int:
-        """For one sequence: inputs of norms (float32), linear layers, attention and activation function."""
+        """Bytes for one sequence: inputs of norms (float32), linear layers, attention and activation function."""
         factor, width = self._factor, self._width
-        # Attention keeps its output, which is the very input of the layer behind it unless that is rounded.
+        # Attention keeps its output, which is also the input of the next layer unless that is rounded.
         output = 0 if factor == width else block.attention * width
         inside = block.inputs * factor + block.hidden * width + output
         if read == tokens:
@@ -117,7 +117,7 @@ class StepMemory:
         return everywhere + read * (block.dim * _FLOAT + inside + block.attention * width)
 
     def _working(self, one: Pass) -> int:
-        """For each image: what exists only while a block is computed."""
+        """Bytes for each image that exist only while a block is computed."""
         block, tokens = one.blocks[0], one.tokens
         working = tokens * (2 * block.dim * _FLOAT + 2 * block.hidden * self._width)
         again = self._kept_by_block(block, tokens, tokens) if self._recomputed(one, tokens) else 0
@@ -134,13 +134,13 @@ class StepMemory:
         return bytes_of([*hidden, *others]) // 2
 
     def _pixels(self) -> int:
-        """Of an image."""
+        """Numbers in an image."""
         encoder = self.model.context_encoder
         return 3 * math.prod(encoder.grid) * math.prod(encoder.patch_size)
 
     @property
     def sharing(self) -> Sharing:
-        """What each device holds."""
+        """The split between devices."""
         return Sharing.of(self.model, self.recipe, self.ranks)
 
     @property
@@ -150,5 +150,5 @@ class StepMemory:
 
     @property
     def _width(self) -> int:
-        """Bytes of a number in attention and activation functions, and in what linear layers put out."""
+        """Bytes of a number in attention and activation functions, and in outputs of linear layers."""
         return _FLOAT if self.device == "cpu" else self._factor

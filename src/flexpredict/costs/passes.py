@@ -1,8 +1,8 @@
 """The passes of a step: which network runs on how many tokens, and whether it is trained.
 
-Operations and memory are both computed from these. Operations are the matrix products only, 2 m n k each, and what
-the result depends on: no token that nobody reads, and nothing that is computed twice to save memory. Only sizes are
-looked at, so the model may be one without weights (on torch's meta device).
+Operations and memory are both computed from these. Operations are those of matrix products, 2 m n k each, that the
+result depends on: without tokens that are not read, and without recomputation to save memory. Only sizes are used, so
+the model may have no weights (on torch's meta device).
 """
 
 import math
@@ -24,7 +24,7 @@ from flexpredict.settings.masking import Masking
 from flexpredict.sizes import Grid
 
 CONTEXT, TARGET, PREDICTOR = "context encoder", "target encoder", "predictor"
-# Times that the matrix product of a layer is done: its output, the gradient of its weight, and that of its input.
+# Matrix products of a layer: its output, the gradient of its weight, and that of its input.
 FORWARD, WEIGHTS, TRAINED = 1, 2, 3
 
 
@@ -55,7 +55,7 @@ class BlockSize:
 
     dim: int  # features of a token
     heads: int  # of the attention
-    attention: int  # features of the queries, which are those of keys and values
+    attention: int  # features of the queries, as of keys and values
     inputs: int  # features that go into its linear layers, all together
     weights: int  # numbers in the matrices of its linear layers
     hidden: int  # features between the two layers of its MLP
@@ -109,12 +109,12 @@ class Pass:
 
 
 def flops_by_part(passes: Iterable[Pass]) -> dict[str, int]:
-    """For each image, forward and backward."""
+    """Operations of each part for one image, forward and backward."""
     return {one.part: pass_flops(one) for one in passes}
 
 
 def pass_flops(one: Pass, backward: bool = True) -> int:
-    """For each image. backward: count the gradients, too, if it is trained."""
+    """Operations for one image. backward: count the gradients, too, if it is trained."""
     blocks = sum(block_flops(block, one.tokens, read) for block, read in one.reads())
     times = TRAINED if one.trained and backward else FORWARD
     layers = (
@@ -124,32 +124,32 @@ def pass_flops(one: Pass, backward: bool = True) -> int:
 
 
 def block_flops(block: BlockSize, tokens: int, read: int) -> int:
-    """Forward, for one sequence: keys and values of all tokens, all the rest for those that are read."""
+    """Forward operations for one sequence: keys and values of all tokens, the rest for tokens that are read."""
     keys_and_values = 2 * block.dim * block.attention
     products = tokens * keys_and_values + read * (block.weights - keys_and_values)
     return 2 * products + 4 * read * tokens * block.attention
 
 
 def tokens_of(model: Method, masks: Masks, grid: Grid) -> Tokens:
-    """Of masks as `sample_masks` gives them. grid: of patches."""
+    """The tokens of masks from `sample_masks`. grid: of patches."""
     contexts, targets, length = masks.targets.shape[1:]
     return Tokens(math.prod(grid), masks.context.shape[-1] * _cell(model) ** 2, contexts, targets, length)
 
 
 def sample_tokens(model: Method, masking: Masking, grid: Grid, batch: int, steps: int) -> list[Tokens]:
-    """Of the masks of this many steps. Contexts are cut to the smallest of a batch, so its size matters."""
+    """The tokens of masks of this many steps. Contexts are cut to the smallest of a batch, so its size matters."""
     cells = mask_grid(model, grid)
     drawn = (sample_masks(masking, cells, stream_key(0, "costs", step), batch) for step in range(steps))
     return [tokens_of(model, masks, grid) for masks in drawn]
 
 
 def mask_grid(model: Method, grid: Grid) -> Grid:
-    """On which masks are drawn, for a grid of patches."""
+    """The grid on which masks are drawn, for a grid of patches."""
     return grid[0] // _cell(model), grid[1] // _cell(model)
 
 
 def passes_of(model: Method, tokens: Tokens) -> list[Pass]:
-    """What a step does for each image, in its order."""
+    """The passes of a step for one image, in order."""
     if isinstance(model, IJEPA):
         return _ijepa(model, tokens)
     if isinstance(model, MAE):
@@ -175,7 +175,7 @@ def _mae(model: MAE, tokens: Tokens) -> list[Pass]:
 
 
 def _context(encoder: Encoder, tokens: Tokens) -> Pass:
-    """The encoder that sees the contexts alone."""
+    """The pass of the encoder over the contexts."""
     seen, layers = _prefix(encoder) + tokens.context, (_embedding(encoder, tokens.seen, WEIGHTS),)
     return Pass(CONTEXT, _blocks(encoder.vit.blocks), tokens.contexts, seen, seen, True, layers)
 
@@ -212,7 +212,7 @@ def _data2vec(model: Data2Vec, tokens: Tokens) -> list[Pass]:
 
 
 def _noisy_rows(masked_tokens: Any, tokens: Tokens) -> list[int]:
-    """How many tokens of an image get noise: those that are masked, those of the contexts."""
+    """How many tokens of an image get noise: masked tokens and context tokens."""
     rows = {"masked": tokens.predicted, "context": tokens.seen} if masked_tokens.stochastic.noise_std else {}
     return [count for name, count in rows.items() if masked_tokens.noise_on in (name, "both")]
 

@@ -1,8 +1,7 @@
-"""How fast this machine is at a step: measured with a few blocks of the encoder and of the predictor.
+"""The speed of a step on this machine, measured with a few blocks of the encoder and of the predictor.
 
-All blocks of a network do the same work, so two of each tell how fast the machine is at it; the whole model might not
-even fit into its memory. Masks, widths and precision are those of the recipe. Images are made up, so the time to read
-them is not in it.
+All blocks of a network do the same work, so two of each are enough; the whole model might not even fit into memory.
+Masks, widths and precision are those of the recipe. Images are random, so the time to read them is not included.
 """
 
 import dataclasses
@@ -37,7 +36,7 @@ class Speed:
 
 
 def measure_speed(recipe: SettledRecipe, device: torch.device) -> Speed:
-    """On this device, with the recipe's networks shortened."""
+    """Measure the speed of this device, with the recipe's networks shortened."""
     short = _shortened(recipe)
     model = build_method(short, EncoderSpec.of_config(dataclasses.asdict(short)).build(short.seed)).to(device)
     optimizers = build_optimizers(short.optimizer, model)

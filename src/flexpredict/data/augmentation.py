@@ -1,6 +1,6 @@
-"""Random views of images: where to crop, and whether to mirror, to blur and to take the colors away.
+"""Random views of images: crops, mirroring, blur and grayscale.
 
-What is drawn for a sample depends only on its key, and so does every pixel of the result. Weights of all sums over
+Random choices for a sample depend only on its key, and so does every pixel of the result. Weights of all sums over
 pixels are multiples of 2^-16, and pixels are whole numbers below 256. float32 adds those without rounding, in any
 order, so the result is the same for any batch size, thread count or BLAS.
 """
@@ -25,7 +25,7 @@ _AT_ONCE = 2**18
 
 @dataclass(frozen=True)
 class Crops:
-    """What was drawn for each image of a batch. The box follows once the size of the image is known.
+    """The random choices for each image of a batch. The box follows once the size of the image is known.
 
     In NumPy, because one row is read for each file, which is slow in torch.
     """
@@ -68,7 +68,7 @@ class Crops:
 
 
 def draw_crops(augmentation: Augmentation, keys: Tensor) -> Crops:
-    """keys: B int64, one for each sample. Each choice has its own numbers: blurring more does not move the crops."""
+    """Draw for samples by keys: B int64. Each choice has its own numbers: blurring more does not move the crops."""
     numbers = uniform(keys, 2 * _TRIES + 6).double().numpy()
     areas, aspects = numbers[:, :_TRIES], numbers[:, _TRIES : 2 * _TRIES]
     limits = augmentation.crop_aspect
@@ -109,7 +109,7 @@ def crop_arrays(images: Tensor, crops: Crops, image_size: tuple[int, int]) -> Te
 
 
 def blur_and_grayscale(images: Tensor, crops: Crops) -> Tensor:
-    """Blur images and take their colors away, in place, where that was drawn: B 3 h w uint8."""
+    """Blur images and make them gray, in place, if that was drawn for them: B 3 h w uint8."""
     sigmas = torch.from_numpy(crops.blur_sigma)
     # Sorted by width, so that images processed together have kernels of about one size.
     blurred = sigmas.argsort()[int((sigmas == 0).sum()) :]

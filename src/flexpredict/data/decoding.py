@@ -28,12 +28,12 @@ __all__ = ["Box", "Encoded", "ImageFacts", "UnreadableImage", "decode", "image_f
 Box: TypeAlias = tuple[int, int, int, int]  # left, top, right, bottom
 _Turn: TypeAlias = tuple[bool, bool, bool]  # transpose, then mirror left-right, then top-bottom
 
-_PIXELS_AT_ONCE = 2**22  # that are converted
+_PIXELS_AT_ONCE = 2**22  # converted at a time
 
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What the header of an image says."""
+    """Facts from the header of an image."""
 
     format: str  # "JPEG", "PNG", …, or "array"
     mode: str  # how pixels are stored, in PIL's words: "RGB", "L", "P", "CMYK", "I;16", …
@@ -71,7 +71,7 @@ def read_size(encoded: Encoded, name: str) -> Size:
 
 
 def image_facts(encoded: Encoded, name: str) -> ImageFacts:
-    """What is known without decoding any pixels."""
+    """The facts of an image, without decoding any pixels."""
     with opened(encoded, name) as image:
         height, width = _upright_size(image)
         return ImageFacts(image.format or "array", image.mode, height, width, _frames(image), _orientation(image))
@@ -84,7 +84,7 @@ def upright(encoded: Encoded, name: str, shorter_side: int | None = None) -> Ima
         turn = _turn(image)
         shrink = min(1.0, (shorter_side or min(image.size)) / min(image.size))
         size = round(image.width * shrink), round(image.height * shrink)
-        # Twice the pixels that are needed, as these pictures are to be cropped and resized once more.
+        # Twice the pixels that are needed, as these pictures are cropped and resized again later.
         draft = image.draft(None, (2 * size[0], 2 * size[1])) if shrink < 1 else None
         image.load()
         whole = _rgb_crop(image, (0, 0, *image.size), int(min(image.size) / min(size) / 2))
@@ -92,7 +92,7 @@ def upright(encoded: Encoded, name: str, shorter_side: int | None = None) -> Ima
             whole = whole.resize(size, Image.Resampling.BICUBIC, draft[1])
         elif whole.size != size:
             whole = _resized(whole, size)
-        whole = whole.copy()  # Of the file that is about to be closed, only the pixels stay.
+        whole = whole.copy()  # The file is about to be closed: keep only the pixels.
     whole.info.clear()
     steps = (Image.Transpose.TRANSPOSE, Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM)
     for wanted, step in zip(turn, steps, strict=True):
@@ -110,20 +110,20 @@ def _frames(image: Image.Image) -> int:
     try:
         return getattr(image, "n_frames", 1)
     except Exception:
-        return 1  # What comes after the first frame may be broken, and is not needed.
+        return 1  # Later frames may be broken, and are not needed.
 
 
 def _load_crop(image: Image.Image, box: Box, image_size: Size) -> Tensor:
     """3 H W uint8."""
     left, top, right, bottom = box
     height, width = image_size
-    # A JPEG is reduced while it is decoded as long as there remains a pixel for each of the output.
+    # A JPEG is reduced while it is decoded, as long as at least one pixel is left for each output pixel.
     reduction = min((right - left) / width, (bottom - top) / height)
     stored_width, stored_height = image.size
     wanted = int(stored_width / reduction), int(stored_height / reduction)
     draft = image.draft(None, wanted) if reduction >= 2 else None
     if draft is not None:
-        # The edges of the box are now between pixels. To round them would change the picture four times as much as
+        # The edges of the box are now between pixels. Rounding them would change the picture four times as much as
         # the reduction does, so PIL resizes here: it is slower, but takes fractions.
         scale = draft[1][2] / stored_width
         edges = (left * scale, top * scale, right * scale, bottom * scale)
@@ -175,7 +175,7 @@ def _upright_size(image: Image.Image) -> Size:
 
 
 def _in_stored_image(box: Box, height: int, width: int, turn: _Turn) -> Box:
-    """Where a box of the upright image is in the image as it is stored."""
+    """Convert a box in the upright image to a box in the stored image."""
     left, top, right, bottom = box
     transposed, mirrored, upended = turn
     if mirrored:
@@ -186,14 +186,14 @@ def _in_stored_image(box: Box, height: int, width: int, turn: _Turn) -> Box:
 
 
 def _turn(image: Image.Image) -> _Turn:
-    """What turns the stored image upright, by its EXIF orientation."""
+    """The steps that turn the stored image upright, by its EXIF orientation."""
     orientation = _orientation(image)
     return orientation in (5, 6, 7, 8), orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
 
 
 def _orientation(image: Image.Image) -> Any:
     if image.format == "TIFF":
-        return 1  # PIL turns it.
+        return 1  # PIL turns it upright itself.
     try:
         # The base class's method, as that of PNG decodes the whole image.
         return Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)

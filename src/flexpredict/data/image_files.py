@@ -1,4 +1,4 @@
-"""Opens images of any kind, before their pixels are decoded. What is no image is refused with a reason."""
+"""Opens images of any kind, without decoding their pixels. Anything else is refused with a reason."""
 
 import ctypes
 import io
@@ -44,7 +44,7 @@ class UnreadableImage(Exception):  # noqa: N818
 
 
 class RefusedError(Exception):
-    """An image that is refused here, with the reason in full; errors of decoders need an explanation around them."""
+    """An image is refused, with a complete reason; messages of decoders need an explanation around them."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def opened(encoded: Encoded | Image.Image, name: str) -> Iterator[Image.Image]:
     # Not `warnings.catch_warnings`: of two threads, one would undo the filters of the other.
     if tuple(warnings.filters[:1]) != (_PIL_WARNINGS,):
         warnings.filterwarnings("ignore", module=_PIL_WARNINGS[3].pattern)
-    # Decoders meet arbitrary bytes here, and raise nearly every kind of exception over them.
+    # On arbitrary bytes, decoders raise nearly every kind of exception.
     try:
         if isinstance(encoded, Image.Image):
             yield encoded.copy()  # decoding at a fraction of the size would change the caller's image
@@ -67,7 +67,7 @@ def opened(encoded: Encoded | Image.Image, name: str) -> Iterator[Image.Image]:
 
 
 def _silence_decoders() -> None:
-    """An odd image is either unreadable, which is raised, or its oddity does not matter: nothing is to be printed."""
+    """Keep decoders from printing: a fault in an image either raises an error or does not matter."""
     logging.getLogger("PIL").addHandler(logging.NullHandler())
     # libtiff prints on the terminal, past Python. Its handler is replaced once for all threads; to redirect the
     # terminal around each image instead would be a race between them. The symbol is found through PIL's own library.
@@ -113,13 +113,13 @@ def _why_unidentified(start: bytes) -> str:
         accept = Image.OPEN[format][1]
         accepted = accept(start) if accept else False
         if accepted:
-            # PIL answers with a sentence where it was built without that decoder.
+            # PIL returns a sentence if it was built without that decoder.
             return accepted if isinstance(accepted, str) else f"the header of this {format} is broken or cut off"
     return f"not an image, or of another kind than {', '.join(_FORMATS)}"
 
 
 def _exif_behind_pixels(file: BinaryIO) -> dict[str, bytes]:
-    """The EXIF of a PNG may come last, where PIL finds it by decoding the pixels; this only skips them."""
+    """The EXIF at the end of a PNG. PIL decodes the pixels to find it; this skips them."""
     position = file.tell()
     file.seek(8)
     found = {}
@@ -143,7 +143,7 @@ def _refuse_many_scans(file: BinaryIO) -> None:
 
 
 def _count_scans(jpeg: bytes) -> int:
-    """From marker to marker, up to the end of the image: what follows in the file may hold any bytes."""
+    """Go from marker to marker, up to the end of the image: the file may continue with any bytes."""
     scans, place = 0, 2
     while marker := _MARKER.search(jpeg, place):
         kind = jpeg[marker.end() - 1]

@@ -3,7 +3,7 @@
 From a source, epochs follow each other, each a permutation of all images. Step s takes batch_size images from
 position s * batch_size on, so a batch may hold the end of one epoch and the beginning of the next. The image at a
 position and its crop are pure functions of the seed. A stream has its own order, see `sources/streams.py`: with the
-same number of ranks and workers, reading goes on where it stopped.
+same number of ranks and workers, reading continues where it stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ from flexpredict.randomness import sample_keys, shuffled, stream_key
 from flexpredict.settings.augmentation import PRESETS, Augmentation
 from flexpredict.sizes import Size
 
-_REMEDY = "Then resume the run, which goes on from its last checkpoint."
-# If this many images in a row cannot be read, the data set is broken and not a file.
+_REMEDY = "Then resume the run, which continues from its last checkpoint."
+# If this many images in a row cannot be read, the whole data set is broken, not single files.
 _ATTEMPTS = 100
 
 
@@ -36,9 +36,9 @@ class Batch:
     images: Tensor  # b 3 H W uint8
     indices: Tensor  # b int64, of the images that were read
     skipped: list[UnreadableImage] = field(default_factory=list)
-    """Images that could not be read. In training, others have taken their places."""
+    """Images that could not be read. In training, others replace them."""
     place: tuple[int, Place] | None = None
-    """Of a stream: the consumer that made this batch, and how far it had come."""
+    """For a stream: the consumer that made this batch, and its place after it."""
 
     def pin_memory(self) -> "Batch":
         """Called by the DataLoader."""
@@ -120,7 +120,7 @@ def sample_order(seed: int, length: int, positions: Tensor) -> tuple[Tensor, Ten
 
 
 def starting_places(places: Places, consumers: int) -> dict[int, Place]:
-    """Where each consumer begins: at its place; with a new pass if there were more or fewer of them."""
+    """Where each consumer begins: at its place, or with a new pass if the number of consumers has changed."""
     if set(places) == set(range(consumers)):
         return dict(places)
     new_pass = max((place.epoch + 1 for place in places.values()), default=0)
@@ -129,7 +129,7 @@ def starting_places(places: Places, consumers: int) -> dict[int, Place]:
 
 @dataclass(frozen=True)
 class _Views:
-    """What training sees of an image: a pure function of seed, step, epoch and sample."""
+    """The view of an image in training: a pure function of seed, step, epoch and sample."""
 
     augmentation: Augmentation
     image_sizes: tuple[Size, ...]
@@ -193,7 +193,7 @@ class _StreamBatches(IterableDataset[Batch | UserError]):
 
     def __iter__(self) -> Iterator[Batch | UserError]:
         info = get_worker_info()
-        # The DataLoader takes batches from its workers in turn, and step s is to be that of worker s % workers.
+        # The DataLoader takes batches from its workers in turn, so step s must come from worker s % workers.
         first = self.steps.start + (info.id if info else 0)
         consumer = self.first_consumer + first % self.readers
         records = consume(self.stream, self.views.seed, consumer, len(self.starts), self.starts[consumer])
@@ -220,8 +220,8 @@ class _StreamBatches(IterableDataset[Batch | UserError]):
                 f" {skipped[-1]}. Check that the data is complete."
             )
         if broken:
-            # Another image of the batch takes its place, in the crop that was drawn for the broken one. The stream
-            # advances by exactly a batch, whatever is broken in it, so that a place is all there is to remember.
+            # Another image of the batch replaces a broken one, in the crop that was drawn for the broken one. So the
+            # stream always advances by exactly one batch, and its place is enough to continue from.
             rows[broken] = torch.tensor([readable[number % len(readable)] for number in range(len(broken))])
             images[broken], _ = source.read(rows[broken], crops[np.array(broken)], size)
         return Batch(blur_and_grayscale(images, crops), ordinals[rows], skipped, (consumer, taken[-1].place))

@@ -28,13 +28,13 @@ def one_pass(
     finished: Container[int] = (),
     remedy: str = "",
 ) -> WorkerResults[list[tuple[int, Result | UnreadableImage]]]:
-    """What `work` makes of each image, by its number; or why the image cannot be read, which `work` may raise too.
+    """The result of `work` for each image, by its number; or the UnreadableImage, which `work` may raise too.
 
     Args:
         at_once: images in a list, at most.
         bytes_at_once: images of a stream are sent to the workers; a list ends when they take this many bytes.
         section: number of images in a section. No list reaches from one section into the next.
-        finished: numbers of sections that are left out.
+        finished: numbers of sections to leave out.
         remedy: what to do after a worker has died, for the message.
     """
     source = None if is_stream(images) else images
@@ -45,7 +45,7 @@ def one_pass(
 def _outcomes(
     source: ImageSource | None, work: Callable[[int, Record], Result], chunk: _Chunk
 ) -> list[tuple[int, Result | UnreadableImage]]:
-    """source: None where chunks hold the records of a stream."""
+    """source: None if chunks hold the records of a stream."""
     entries = (
         chunk if isinstance(chunk, list) else zip(chunk, map(cast(ImageSource, source).record, chunk), strict=True)
     )
@@ -69,7 +69,7 @@ def _chunks(
                 if number not in finished:
                     yield from in_chunks(entries, at_once, bytes_at_once)
         except OSError as error:
-            raise UserError(f"Reading {images.name} failed: {error}. Run the same again.") from error
+            raise UserError(f"Reading {images.name} failed: {error}. Run the same command again.") from error
         return
     for number, start in enumerate(range(0, len(images), section)):
         if number not in finished:

@@ -1,4 +1,4 @@
-"""Normalization of pixels. They travel as bytes, and are normalized on the device."""
+"""Normalization of pixels. They reach the device as bytes, and are normalized there."""
 
 import torch
 from torch import Tensor

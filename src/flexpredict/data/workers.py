@@ -30,7 +30,7 @@ _name_in_shared_memory: NDArray[np.uint8] | None = None
 
 
 class WorkerResults(Iterator[Result], Generic[Result]):
-    """What worker processes compute, in order; without workers, this process computes it."""
+    """The results of worker processes, in order; without workers, this process computes them."""
 
     def __init__(
         self, dataset: "Dataset[Result | UserError]", work: Iterable[Any] | None, workers: int, remedy: str = ""
@@ -67,11 +67,11 @@ class WorkerResults(Iterator[Result], Generic[Result]):
 
     @contextmanager
     def deaths_explained(self) -> Iterator[None]:
-        """Says which image a worker was reading when it died. A signal handler may raise that error anywhere."""
+        """Name the image that a worker was reading when it died. A signal handler may raise that error anywhere."""
         try:
             yield
         except (RuntimeError, ConnectionError, EOFError) as raised:
-            # A worker that dies while it hands an image over just hangs up. What workers raise themselves says so.
+            # A worker that dies while handing an image over just hangs up. Errors that workers raise name the worker.
             hung_up = (
                 len(self._lines) > 0
                 and not isinstance(raised, RuntimeError)
@@ -98,13 +98,13 @@ class WorkerResults(Iterator[Result], Generic[Result]):
 
 
 class Computed(Dataset[Result | UserError], Generic[Result]):
-    """What a function returns for each piece of work."""
+    """A dataset of the results of a function, one for each piece of work."""
 
     def __init__(self, function: Callable[[Any], Result]) -> None:
         self._function = function
 
     def __getitem__(self, work: Any) -> Result | UserError:
-        # Handed over, not raised: an exception that crosses processes loses its message in a traceback.
+        # Returned, not raised: an exception that crosses processes loses its message in a traceback.
         try:
             return self._function(work)
         except UserError as error:
@@ -112,7 +112,7 @@ class Computed(Dataset[Result | UserError], Generic[Result]):
 
 
 def _notice_of_death(lost: Exception) -> Exception:
-    """What torch's signal handler raises soon after a worker hung up: if not here, then later, and anywhere."""
+    """Wait for the error that torch's signal handler raises soon after a worker died: later, it comes anywhere."""
     try:
         time.sleep(_SECONDS_TO_HEAR_OF_DEATH)
     except RuntimeError as death:
@@ -121,7 +121,7 @@ def _notice_of_death(lost: Exception) -> Exception:
 
 
 def set_current_image(name: str) -> None:
-    """To be called before each image is read, and with an empty name after the last. Does nothing without workers."""
+    """Call before each image is read, and with an empty name after the last. Does nothing without workers."""
     if _name_in_shared_memory is not None:
         text = os.fsencode(name)[: _LONGEST_NAME - 1] + b"\0"
         _name_in_shared_memory[: len(text)] = np.frombuffer(text, np.uint8)
@@ -132,7 +132,7 @@ def _begin_worker(lines: Tensor, worker: int) -> None:
     for number in (signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     # A cluster sends SIGTERM to every process, but the main one needs batches until it has saved. Python also ends
-    # child processes by SIGTERM, and then waits for them. So it is obeyed, but later.
+    # child processes by SIGTERM, and then waits for them. So workers obey it, but later.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_SECONDS_TO_SAVE))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     global _name_in_shared_memory  # noqa: PLW0603 (a process is one worker)

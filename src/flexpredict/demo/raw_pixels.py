@@ -6,11 +6,11 @@ from torch import Tensor
 from flexpredict.encoders.image_encoder import ImageEncoder, Tokens
 from flexpredict.settings.extraction import Pooling
 
-_SHRUNK = 4  # times in each direction
+_SHRUNK = 4  # factor in each direction
 
 
 class RawPixels(ImageEncoder):
-    """Pixels of images that are shrunk four times; the patches are those of the encoders to compare with."""
+    """Pixels of images shrunk four times, in the same patches as the encoders to compare with."""
 
     def __init__(self, image_size: tuple[int, int], patch_size: int) -> None:
         self.cell = max(1, patch_size // _SHRUNK)
@@ -22,7 +22,7 @@ class RawPixels(ImageEncoder):
     def _pooled(
         self, pixels: Tensor, count: int, pooling: Pooling | None, layers: list[Tokens] | None = None
     ) -> Tensor:
-        """Every pixel is a feature: nothing is averaged over the image."""
+        """All pixels as one vector, without pooling."""
         return self._tokens(pixels, count)[0].patches.flatten(1)
 
     def _tokens(self, pixels: Tensor, count: int) -> list[Tokens]:

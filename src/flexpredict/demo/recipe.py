@@ -1,11 +1,11 @@
-"""What the demo trains, and on which scenes it measures: all its constants."""
+"""All constants of the demo: its recipe, arms, and test protocol."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 SEEDS = 5  # runs of each arm, at most
-MINUTES = 6.0  # in which as many of them are run as there is time for
-STEPS = 900  # of each run: some 58,000 scenes
+MINUTES = 6.0  # the demo runs as many seeds as fit into this time
+STEPS = 900  # of each run: about 58,000 scenes
 
 # A small model, trained for two to four minutes on one core.
 RECIPE: dict[str, Any] = {
@@ -27,15 +27,15 @@ ARMS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which scenes there are, and how encoders are measured on them.
+    """The scenes of the demo, and how encoders are measured on them.
 
     Args:
         train: scenes to pre-train on and, with their labels, to fit probes on.
         test: scenes to test on.
-        first_test: number of the first of these; earlier ones were looked at while the recipe was chosen.
+        first_test: number of the first test scene; earlier ones were looked at when the recipe was chosen.
         size: height and width in pixels.
-        label_subsets: subsets of 1 % of the labels, over whose probes the mean is taken.
-        location_images: scenes to fit on, and scenes to measure location share and the effect of shifts with.
+        label_subsets: number of subsets of 1 % of the labels; their probes are averaged.
+        location_images: scenes to fit on, and as many to measure location share and the effect of shifts.
     """
 
     train: int = 10_000
@@ -68,7 +68,7 @@ PROTOCOL = Protocol()
 
 
 def recipe_values(arm: str, steps: int, seed: int, protocol: Protocol = PROTOCOL) -> dict[str, Any]:
-    """The recipe of one arm, for so many steps."""
+    """The recipe of one arm for this number of steps."""
     epochs = steps * RECIPE["batch_size"] / protocol.train
     return {
         **RECIPE,

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: a study of two arms beside an encoder that is not trained and raw pixels."""
+"""Runs the demo: a study of two arms, with an untrained encoder and raw pixels for comparison."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ from flexpredict.training.recipe_parser import make_recipe
 from flexpredict.training.signals import Stop
 
 _SETTINGS = "demo.json"
-_SECONDS = "seconds.json"  # that the first seed took
+_SECONDS = "seconds.json"  # seconds that the first seed took
 _LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy")
 _BASELINES: dict[str, Baseline] = {UNTRAINED: "untrained", PIXELS: "raw pixels"}
 
@@ -49,15 +49,15 @@ def run_demo(
     protocol: Protocol = PROTOCOL,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Pre-train and measure what is not done yet, print the table, and write results.json; returns what that holds.
+    """Pre-train and measure all that is not done yet, print the table, and write results.json; returns its content.
 
-    Ctrl-C and SIGTERM raise KeyboardInterrupt, after training was saved and all processes have ended.
+    Ctrl-C and SIGTERM raise KeyboardInterrupt after training is saved and all processes have ended.
 
     Args:
-        out: folder of the demo. An earlier demo in it goes on, unless its settings or the software were others.
+        out: folder of the demo. An earlier demo in it continues, unless its settings or the software have changed.
         steps: of each run.
-        seeds: each arm is run with each of them.
-        minutes: as many of the seeds are run as this is time for, and at least the first.
+        seeds: each arm is run with each seed.
+        minutes: run only as many seeds as fit into this time, and at least the first.
         overwrite: start over in any case. The earlier demo is kept beside `out`.
         protocol: scenes and measures.
         console: where to print.
@@ -73,13 +73,13 @@ def run_demo(
     results = out / "results.json"
     if minutes is not None and results.is_file():
         measured = json.loads(results.read_text(encoding="utf-8"))["seeds"]
-        if measured[:1] == list(seeds[:1]):  # as many as it was found to have time for
+        if measured[:1] == list(seeds[:1]):  # the seeds that there was time for
             seeds = measured
     runs = plan_runs(out, steps, seeds, protocol)
     done_before = all(run.done for own in runs.values() for run in own)
     if not done_before:
         with only_writer(out), interrupt_on_sigterm():
-            results.unlink(missing_ok=True)  # of fewer seeds
+            results.unlink(missing_ok=True)  # its results are of fewer seeds
             if minutes is not None and len(seeds) > 1:
                 first = plan_runs(out, steps, seeds[:1], protocol)
                 spent = _carry_out_timed(console, first, out, str(seeds[0]), started)
@@ -117,7 +117,7 @@ def run_demo(
 
 
 def plan_runs(out: Path, steps: int, seeds: Sequence[int], protocol: Protocol) -> dict[str, list[StudyRun]]:
-    """For each row of the table, a run for each seed; what is not trained has but one."""
+    """For each row of the table, a run for each seed; untrained encoders have only one."""
     train = undrawn_scenes(protocol.train_data)
     test = TestImages(protocol.test_data, undrawn_scenes(protocol.test_data))
     how = Measuring(subsets=protocol.label_subsets, images=protocol.location_images)
@@ -134,7 +134,7 @@ def plan_runs(out: Path, steps: int, seeds: Sequence[int], protocol: Protocol) -
 def _carry_out_timed(
     console: Console, runs: dict[str, list[StudyRun]], out: Path, seed: str, started: float
 ) -> float:
-    """The seconds that the runs of this seed took, with those before they were interrupted."""
+    """The seconds that the runs of this seed took, including those before interruptions."""
     record = out / _SECONDS
     known: dict[str, float] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
     if seed in known and all(run.done for own in runs.values() for run in own):
@@ -148,21 +148,24 @@ def _carry_out_timed(
 
 
 def _seeds_in_time(seconds: float, first: float) -> int:
-    """How many seeds can be run, where the first took so many seconds: its runs side by side as far as there are
-    cores, and then as many runs in every such time as there are cores."""
+    """Number of seeds that fit into `seconds`. first: seconds that the first seed took.
+
+    Its runs took turns on the cores; after that, every core does one run in the time of one such round."""
     one_round = first / math.ceil(len(ARMS) / cores())
     more_runs = math.floor((seconds - first) / one_round) * cores()
     return 1 + max(0, more_runs // len(ARMS))
 
 
 def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> None:
-    """Two processes of one thread train two small encoders in at most three quarters of the time that one process of
-    two threads takes for one after the other, and suffer less from whatever else runs on the machine."""
+    """Carry out all runs that are not done, as many at a time as there are cores.
+
+    Two processes of one thread need at most three quarters of the time that one process of two threads needs for both
+    encoders, and suffer less from other processes on the machine."""
     every = [run for own in runs.values() for run in own]
     left = [run for run in every if not run.done]
     begun = [run for run in left if run.begun]
     if begun or len(left) < len(every):
-        resumed = "".join(f", {run.name} goes on from its last checkpoint" for run in begun)
+        resumed = "".join(f", {run.name} continues from its last checkpoint" for run in begun)
         console.print(
             f"Continuing: {len(every) - len(left)} of {len(every)} parts are done{resumed}.", highlight=False
         )
@@ -171,7 +174,7 @@ def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> 
         f"{sum(run.steps for run in left):,} steps in all. If this is interrupted, the same command continues it.",
         highlight=False,
     )
-    # Arms seed by seed; what is not trained is measured in the processes of the first, which have drawn the scenes.
+    # Arms seed by seed; untrained encoders are measured in the first processes, which have drawn the scenes.
     arms = [run for pair in zip(*(runs[arm] for arm in ARMS), strict=True) for run in pair if run in left]
     others = [run for row in _BASELINES for run in runs[row] if run in left]
     groups = [[run for run in pair if run is not None] for pair in zip_longest(arms, others)]
@@ -181,13 +184,13 @@ def _carry_out(console: Console, runs: dict[str, list[StudyRun]], out: Path) -> 
 
 
 def _saved(results: Path, seeds: Sequence[int]) -> dict[str, Any] | None:
-    """What results.json holds, if it is of these seeds."""
+    """The content of results.json, or None if it is not of these seeds."""
     saved: dict[str, Any] = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     return saved if saved.get("seeds") == list(seeds) else None
 
 
 def demo_settings(steps: int, protocol: Protocol) -> dict[str, Any]:
-    """All that the numbers of a seed depend on, as plain values."""
+    """All settings that the numbers of a seed depend on, as plain values."""
     settings = {"steps": steps, "recipe": RECIPE, "arms": ARMS, "protocol": protocol.describe()}
     plain: dict[str, Any] = json.loads(json.dumps({**settings, "software": _software()}))
     return plain
@@ -199,8 +202,7 @@ def open_folder(out: Path, settings: dict[str, Any], overwrite: bool, console: C
     if out.exists() and (out.is_file() or any(out.iterdir())):
         if not record.is_file():
             raise UserError(
-                f"out={out} holds something that is no demo, which is left alone. Name a folder that is empty or "
-                "does not exist."
+                f"out={out} has files that are not of a demo. Name a folder that is empty or does not exist."
             )
         reason = "as asked" if overwrite else _reason_to_start_over(record, settings)
         if not reason:
@@ -212,12 +214,12 @@ def open_folder(out: Path, settings: dict[str, Any], overwrite: bool, console: C
 
 
 def _reason_to_start_over(record: Path, settings: dict[str, Any]) -> str:
-    """Nothing if the demo was begun with the same settings."""
+    """The reason; empty if the demo was started with the same settings."""
     recorded = read_settings(record, "Start over with overwrite=True.")
     if recorded == settings:
         return ""
     changes = changed_settings(recorded, settings) or ["settings that no longer exist"]
-    return f"because the demo in {record.parent} was begun with {some_of(changes)}"
+    return f"because the demo in {record.parent} was started with {some_of(changes)}"
 
 
 def _move_aside(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The table of the demo: means over seeds, paired differences, and in words what they show."""
+"""The table of the demo: means over seeds, paired differences, and a summary in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ MEASURES = {
 _ACCURACIES = tuple(MEASURES)[:5]
 _EXPLANATION = (
     "In percent. Linear probes on frozen features, except for k-NN, on test scenes. Location share: how much of the "
-    "variance of patch features only tells where the patch is. Lost: points of class accuracy that the "
-    "probe loses when scenes are shifted. Difference: StoP - sin-cos."
+    "variance of patch features is explained by the position of the patch. Lost: points of class accuracy "
+    "that the probe loses when scenes are shifted. Difference: StoP - sin-cos."
 )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was measured: for each row, the numbers of each seed in the same order."""
+    """The measured numbers: for each row, those of each seed in the same order."""
 
     measured: Mapping[str, Sequence[Mapping[str, float]]]
 
@@ -44,17 +44,17 @@ class Comparison:
         return Estimate.of([numbers[measure] for numbers in self.measured[row]]).mean
 
     def difference(self, measure: str) -> Estimate:
-        """Of StoP to sin-cos, seed by seed."""
+        """StoP minus sin-cos, paired by seed."""
         pairs = zip(self.measured[STOP], self.measured[SINCOS], strict=True)
         return Estimate.of([stop[measure] - sincos[measure] for stop, sincos in pairs])
 
     def _pixels_are_best(self, measure: str) -> bool:
-        """Whether raw pixels have the best accuracy; location share and losses are no accuracies."""
+        """Whether raw pixels have the best accuracy; False for location share and losses."""
         others = (self.mean(row, measure) for row in ROWS if row != PIXELS)
         return measure in _ACCURACIES and self.mean(PIXELS, measure) > max(others)
 
     def describe(self) -> dict[str, Any]:
-        """As plain values."""
+        """The comparison as plain values."""
         differences = {measure: self.difference(measure) for measure in MEASURES}
         return {
             "percent": {row: {measure: round(self.mean(row, measure), 3) for measure in MEASURES} for row in ROWS},
@@ -70,7 +70,7 @@ class Comparison:
         }
 
     def in_words(self) -> str:
-        """Two sentences, and how far they can be trusted."""
+        """A short summary, and how certain it is."""
         accuracy = {row: f"{self.mean(row, _ALL_LABELS):.1f} %" for row in ROWS}
         learned = (
             f"Pre-training takes class accuracy with all labels from {accuracy[UNTRAINED]} (untrained) to "
@@ -85,14 +85,14 @@ class Comparison:
             f"{self.mean(SINCOS, _SHARE):.0f} % with sin-cos"
         )
         if self.seeds == 1:
-            return f"{learned}\n{located}.\nOne seed: differences of a few points may be chance; more `seeds` tell."
+            return f"{learned}\n{located}.\nOne seed: differences of a few points may be chance. Use more `seeds`."
         told = [title for measure, title in MEASURES.items() if self.difference(measure).sign]
         certain = f"StoP differs from sin-cos by more than chance in: {'; '.join(told) or 'nothing'}"
         caution = f"± is half the 95 % interval over {self.seeds} paired seeds, * marks what is more than chance."
         if self.seeds == 2:
             caution += (
-                " Two seeds make wide intervals: only differences six times as large as what the seeds differ by are "
-                "marked, so there may well be others."
+                " Two seeds give wide intervals: a difference is marked only if it is six times the gap between the "
+                "seeds, so others may be real too."
             )
         return f"{learned}\n{located}; {certain}.\n{caution}"
 

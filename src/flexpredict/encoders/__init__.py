@@ -1,1 +1,1 @@
-"""Any encoder behind one face."""
+"""Image encoders of all kinds behind one interface."""

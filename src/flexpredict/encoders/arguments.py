@@ -1,4 +1,4 @@
-"""Which encoder is opened, and how. Declared without torch, so that a command line can be made of it."""
+"""Settings that choose and open an encoder, declared without torch for the command line."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from flexpredict.errors import UserError
 from flexpredict.settings.extraction import Which
 from flexpredict.settings.ranges import Checked, ranged
 
-# A type checker sees all that may be given: a name, or the thing itself.
+# A type checker sees everything that is accepted: a name, or an encoder in memory.
 if TYPE_CHECKING:
     from torch import nn
 
@@ -31,13 +31,13 @@ def parse_grid(grid: str | tuple[int, int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions(Checked):
-    """How an encoder is opened that is given by its name.
+    """How to open an encoder that is given by name.
 
     Args:
         which: encoder to take from a run or checkpoint that has two: target (the moving average, the teacher) or
             context (the one that is trained).
-        heads: attention heads, if a checkpoint does not tell.
-        grid: rows x columns of patches, 4x16, if a checkpoint does not tell.
+        heads: attention heads, if the checkpoint does not say.
+        grid: rows x columns of patches, 4x16, if the checkpoint does not say.
         partial: accept a checkpoint with missing or additional tensors.
     """
 
@@ -54,7 +54,7 @@ class EncoderOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderChoice(EncoderOptions):
-    """Which encoder is used.
+    """The encoder to use.
 
     Args:
         encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME.

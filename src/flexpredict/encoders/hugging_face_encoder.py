@@ -17,7 +17,7 @@ from flexpredict.randomness import stream_key
 
 
 class HuggingFaceEncoder(ForeignEncoder):
-    """A vision transformer that transformers runs."""
+    """A vision transformer run by the transformers library."""
 
     def __init__(
         self, model: Any, name: str, what: str, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD
@@ -48,7 +48,7 @@ class HuggingFaceEncoder(ForeignEncoder):
     def timm(self) -> nn.Module:
         raise UserError(
             f"{self.what} is run by transformers (it is in encoder.model). If it is a plain vision transformer, load "
-            "its folder without 'hf:' to have it as a timm model."
+            "its folder without 'hf:' to get a timm model."
         )
 
     def architecture(self) -> str:
@@ -60,7 +60,7 @@ class HuggingFaceEncoder(ForeignEncoder):
         if "interpolate_pos_encoding" in self._accepted and (pixels.shape[2], pixels.shape[3]) != self.image_size:
             options["interpolate_pos_encoding"] = True
         if self._is_autoencoder:
-            # It shuffles patches by this noise before it masks them: in rising order they stay in their places.
+            # The model sorts patches by this noise before it masks them: rising noise keeps their order.
             options["noise"] = torch.arange(rows * columns, device=pixels.device).float().expand(len(pixels), -1)
         output = self.model(pixel_values=pixels, output_hidden_states=count > 1, **options)
         earlier = output.hidden_states[-count:-1] if count > 1 else ()
@@ -71,14 +71,14 @@ class HuggingFaceEncoder(ForeignEncoder):
         """state: B (class token, patches; registers anywhere between) D."""
         if state.ndim != 3 or state.shape[1] < patches + self._has_class_token:
             raise UserError(
-                f"{self.what} gives features of shape {tuple(state.shape)} for {patches} patches: not one for each "
-                "patch, so it cannot be used."
+                f"{self.what} gives features of shape {tuple(state.shape)} for {patches} patches. It cannot be used, "
+                "because it does not give one feature for each patch."
             )
         return Tokens(state[:, -patches:], state[:, 0] if self._has_class_token else None)
 
 
 def open_hugging_face(name: EncoderName) -> HuggingFaceEncoder:
-    """A model of the hub, or a folder."""
+    """Open a model from the Hugging Face hub or a folder."""
     try:
         from transformers import AutoImageProcessor, AutoModel
         from transformers.utils import logging
@@ -90,14 +90,14 @@ def open_hugging_face(name: EncoderName) -> HuggingFaceEncoder:
     place = str(name.path) if in_folder else name.model
     loading = errors_in_words(name.text, "Check the folder.") if in_folder else fetching(name.text)
     with loading, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_key(0, "encoder weights"))  # of what is not in the file and not needed here
-        # Whatever code comes with the weights is not run, and nobody is asked about it.
+        torch.manual_seed(stream_key(0, "encoder weights"))  # for weights missing from the file and not needed here
+        # Code that comes with the weights is never run, and the user is not asked to allow it.
         model, loaded = AutoModel.from_pretrained(place, trust_remote_code=False, output_loading_info=True)
         try:
             processor = AutoImageProcessor.from_pretrained(place, trust_remote_code=False)
             mean, std = tuple(processor.image_mean), tuple(processor.image_std)
         except Exception:
-            mean, std = MEAN, STD  # no preprocessor_config.json: ImageNet's, as nearly all have
+            mean, std = MEAN, STD  # no preprocessor_config.json: nearly all models use ImageNet's
     if not all(hasattr(model.config, key) for key in ("patch_size", "image_size", "hidden_size")):
         raise UserError(f"{name.text} is a {type(model).__name__}, not a vision transformer with patches.")
     model.pooler = None  # many files lack its weights, and nothing here needs it
@@ -113,7 +113,7 @@ def open_hugging_face(name: EncoderName) -> HuggingFaceEncoder:
 
 
 def _final_norm(model: Any) -> str:
-    """The name of the norm between the last block and the last hidden state; "" where there is none."""
+    """The name of the norm between the last block and the last hidden state; "" if there is none."""
     names = [name for name, _ in model.named_children() if name in ("layernorm", "norm", "post_layernorm")]
-    # CLIP's is for its class token alone.
+    # CLIP applies its norm to the class token only.
     return "" if not names or type(model).__name__.startswith("CLIP") else names[0]

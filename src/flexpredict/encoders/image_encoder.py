@@ -19,7 +19,7 @@ class Tokens(NamedTuple):
     """Features after one block."""
 
     patches: Tensor  # B N D, row by row over the grid
-    class_token: Tensor | None  # B D, where the encoder has one
+    class_token: Tensor | None  # B D; None if the encoder has none
 
 
 class ImageEncoder(nn.Module, ABC):
@@ -32,14 +32,14 @@ class ImageEncoder(nn.Module, ABC):
     `encoder.requires_grad_()`.
 
     Args:
-        name: as it was asked for.
-        what: what it is, in words.
+        name: the name it was opened by.
+        what: a description in words.
         dim: features of the last layer.
         depth: number of layers.
         patch_size: pixels of a patch, height and width.
         image_size: height and width it was trained at; any multiple of the patch size will do.
-        pooling: its own way to make one vector of an image.
-        mean, std: of the pixels it was trained with, in units of 255.
+        pooling: its default way to pool an image into one vector.
+        mean, std: of the pixels it was trained with, as fractions of 255.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class ImageEncoder(nn.Module, ABC):
         self.dim, self.depth = dim, depth
         self.patch_size, self.image_size = patch_size, image_size
         self.pooling = pooling
-        self.unfinished = False  # whether its run had not reached its last step; `what` says which step it was
-        self.pretrained_on: tuple[str, ...] = ()  # names of the images of its run, where they are known
-        self.details: tuple[str, ...] = ()  # what was found in its files and what was left out, a line each
+        self.unfinished = False  # whether its run had not reached its last step; `what` names the step
+        self.pretrained_on: tuple[str, ...] = ()  # data of its run, by name; empty if unknown
+        self.details: tuple[str, ...] = ()  # what its files contain and what was left out, one line each
         self.mean, self.std = tuple(mean), tuple(std)
         self._mean: Tensor
         self._std: Tensor
@@ -81,26 +81,26 @@ class ImageEncoder(nn.Module, ABC):
         return [tokens.patches for tokens in self.tokens(images, count)]
 
     def tokens(self, images: Images, count: int = 1) -> list[Tokens]:
-        """The same, with the class token of each layer where the encoder has one."""
+        """The last `count` layers as in `layers`, each with its class token if the encoder has one."""
         with self._prepared(images, count) as (pixels, given):
             return [_first(layer, given) for layer in self._tokens(pixels, count)]
 
     def pooled(self, images: Images, count: int = 1, pooling: Pooling | None = None) -> Tensor:
-        """One vector an image: the last `count` layers, each pooled, side by side. B (count·D)."""
+        """One vector per image, B (count·D): the last `count` layers, each pooled, then concatenated."""
         with self._prepared(images, count) as (pixels, given):
             return self._pooled(pixels, count, pooling)[:given]
 
     def pooled_and_layers(
         self, images: Images, count: int = 1, pooling: Pooling | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """What `pooled` and `layers` give, in one pass where the encoder allows it."""
+        """The results of `pooled` and `layers`, in one pass if the encoder allows it."""
         with self._prepared(images, count) as (pixels, given):
             layers = self._tokens(pixels, count)
             pooled = self._pooled(pixels, count, pooling, layers)
             return pooled[:given], [layer.patches[:given] for layer in layers]
 
     def timm(self) -> nn.Module:
-        """The timm model inside, with these weights; it takes normalized images."""
+        """The underlying timm model with these weights; it takes normalized images."""
         raise UserError(f"{self.what} is not a timm model.")
 
     @abstractmethod
@@ -110,24 +110,24 @@ class ImageEncoder(nn.Module, ABC):
     def _pooled(
         self, pixels: Tensor, count: int, pooling: Pooling | None, layers: list[Tokens] | None = None
     ) -> Tensor:
-        """layers: what `_tokens` gave for these pixels, where that is known already."""
+        """layers: the result of `_tokens` for these pixels, if already computed."""
         layers = self._tokens(pixels, count) if layers is None else layers
         return torch.cat([pool(layer, pooling or self.pooling, self.what) for layer in layers], dim=1)
 
     def pooling_in_words(self, pooling: Pooling | None) -> str:
-        """What `pooled` does when asked for this; a model's own way may be neither a mean nor its class token."""
+        """The pooling that `pooled` applies; a model's own may be neither the mean nor the class token."""
         return pooling or self.pooling
 
     def pools_layers_alike(self, pooling: Pooling | None) -> bool:
-        """Whether `pooled` of the last layer alone gives what it gives of that layer beside others."""
+        """Whether `pooled` gives the same vector of the last layer for one layer as for several."""
         return True
 
     def check_layers(self, count: int) -> None:
         """Refuse more layers than there are."""
         if not 1 <= count <= self.depth:
             raise UserError(
-                f"Features of the last {count} layers were asked of {self.what}, which has {self.depth}. "
-                f"Ask for 1 to {self.depth}."
+                f"layers={count} is out of range for {self.what}, which has {self.depth} layers. "
+                f"Use 1 to {self.depth}."
             )
 
     def check_size(self, image_size: tuple[int, int]) -> None:
@@ -150,12 +150,12 @@ class ImageEncoder(nn.Module, ABC):
         return digest.hexdigest()
 
     def architecture(self) -> str:
-        """For the fingerprint: what weights alone do not tell, such as the activation."""
+        """Facts for the fingerprint that weights alone do not show, such as the activation."""
         return type(self).__name__
 
     @contextmanager
     def _prepared(self, images: Images, count: int) -> Iterator[tuple[Tensor, int]]:
-        """Normalized pixels, B 3 H W, and the number of images. Of no images, the pixels of a blank one."""
+        """Normalized pixels, B 3 H W, and the number of images. For zero images, the pixels are a blank image."""
         self.check_layers(count)
         batch = as_batch(images, self.image_size)
         self.check_size((batch.shape[2], batch.shape[3]))
@@ -167,12 +167,12 @@ class ImageEncoder(nn.Module, ABC):
             yield pixels.to(weights.dtype), len(batch)
 
     def _errors_explained(self, pixels: Tensor) -> AbstractContextManager[None]:
-        """Around every pass, for encoders whose errors need words."""
+        """Wraps every pass, so that a subclass can explain errors of its model."""
         return nullcontext()
 
 
 def pool(layer: Tokens, pooling: Pooling, what: str) -> Tensor:
-    """One vector an image, B D: the mean of its patches, or its class token. what: the encoder, for messages."""
+    """One vector per image, B D: the mean of its patches, or its class token. what: the encoder, for messages."""
     if pooling == "mean":
         return layer.patches.float().mean(dim=1)
     if pooling != "class":
@@ -191,7 +191,7 @@ class ForeignEncoder(ImageEncoder):
 
     @contextmanager
     def _errors_explained(self, pixels: Tensor) -> Iterator[None]:
-        """Such a model fails over shapes somewhere inside."""
+        """Explains errors from inside the model that come from an image size it cannot take."""
         try:
             yield
         except torch.OutOfMemoryError:

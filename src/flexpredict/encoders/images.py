@@ -1,4 +1,4 @@
-"""Images as people have them, a tensor, an array, a PIL image or a list of these, as one batch."""
+"""Converts images (a tensor, an array, a PIL image or a list of these) to one batch."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -26,8 +26,8 @@ _ACCEPTED = (
 def as_batch(images: Images, image_size: tuple[int, int]) -> Tensor:
     """B 3 H W, uint8 or floating point.
 
-    Tensors and arrays keep their size. PIL images are made `image_size` (height, width): the largest centered box of
-    that shape, resized, as in every evaluation. An empty list is an empty batch of that size.
+    Tensors and arrays keep their size. PIL images are cropped to the largest centered box with the shape of
+    `image_size` (height, width) and resized to it, as in every evaluation. An empty list gives an empty batch.
     """
     if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
         return _channels_first(_tensor(images))
@@ -70,7 +70,7 @@ def _tensor(image: Tensor | NDArray[Any]) -> Tensor:
 
 
 def _channels_first(batch: Tensor) -> Tensor:
-    """B 3 H W, of that or of B H W 3."""
+    """B 3 H W or B H W 3 -> B 3 H W."""
     if batch.shape[1] == 3:
         return batch
     if batch.shape[3] == 3:

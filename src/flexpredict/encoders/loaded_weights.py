@@ -1,4 +1,4 @@
-"""Weights of a plain vision transformer, wherever they came from, and what is known about them."""
+"""Weights of a plain vision transformer from any source, with the facts known about them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,28 +21,28 @@ from flexpredict.settings.extraction import Pooling, Which
 class LoadedWeights:
     """An encoder as tensors under timm's names."""
 
-    format: str  # what wrote them, in words; empty for flexpredict itself
+    format: str  # the code that wrote them, in words; empty for flexpredict
     role: str  # "target encoder", "context encoder", or "encoder" where there is only one
     spec: EncoderSpec  # how to build the encoder
     tensors: dict[str, Tensor]  # its weights, float32
-    context: dict[str, Tensor] | None = None  # those of the context encoder, where both were read
-    # All tensors of the file as they are, for those who want its predictor too.
+    context: dict[str, Tensor] | None = None  # weights of the context encoder, if both were read
+    # All tensors of the file, unchanged, from which its predictor can be read.
     everything: dict[str, Tensor] = field(default_factory=dict)
-    decoder_heads: int | None = None  # attention heads of a masked autoencoder's decoder, where a config.json tells
-    # Number of tensors that are not part of the encoder, by what they belong to.
+    decoder_heads: int | None = None  # attention heads of a masked autoencoder's decoder, if config.json says
+    # Number of tensors that are not part of the encoder, by the part they belong to.
     left_out: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)  # assumptions that were made, in sentences
     mean: tuple[float, ...] = MEAN  # of the pixels it was trained with
     std: tuple[float, ...] = STD
-    trained: Trained | None = None  # how far the run had come, where that is known
-    pretrained_on: tuple[str, ...] = ()  # names of the images of the run, where that is known
+    trained: Trained | None = None  # progress of the run, if known
+    pretrained_on: tuple[str, ...] = ()  # data of the run, by name; empty if unknown
 
     @property
     def pooling(self) -> Pooling:
-        """How its own head makes one vector of an image.
+        """The default way to pool an image into one vector.
 
-        Nothing in I-JEPA trains a class token, so patches are averaged in our own encoders even where there is one,
-        unless they were begun with weights that are pooled by it: those say so (`global_pool`).
+        I-JEPA does not train class tokens, so our own encoders average patches even if they have one. Encoders that
+        were started from weights pooled by the class token are an exception, marked by the option `global_pool`.
         """
         usual = "token" if self.format and self.spec.class_token else "avg"
         return "class" if self.spec.options.get("global_pool", usual) == "token" else "mean"
@@ -50,11 +50,11 @@ class LoadedWeights:
     def build(self) -> Encoder:
         """The encoder with these weights, in evaluation mode."""
         encoder = self.spec.build()
-        encoder.vit.load_state_dict(self.tensors, strict=False)  # whoever read them has checked what is missing
+        encoder.vit.load_state_dict(self.tensors, strict=False)  # missing tensors were checked on reading
         return encoder.eval()
 
     def in_words(self) -> tuple[str, ...]:
-        """What it is and what was left out, a line each."""
+        """The contents and what was left out, one line each."""
         lines = [f"{self.format}, {self.role}: {self.architecture()}"] if self.format else []
         if self.left_out:
             counted = ", ".join(f"{part} ({count})" for part, count in sorted(self.left_out.items()))
@@ -80,8 +80,8 @@ def read_own(path: Path, which: Which = "target") -> LoadedWeights:
     if which == "context":
         if checkpoint is None:
             raise UserError(
-                f"The context encoder is in the checkpoints of a run, and there are none in {path}. Leave which out "
-                "for the target encoder."
+                f"which=context needs a checkpoint of a run, and there is none in {path}. Leave which out for the "
+                "target encoder."
             )
         role, tensors = "context encoder", model_tensors(checkpoint, "context_encoder.vit.")
         trained = Trained(int(read_state(checkpoint)["step"]), None if trained is None else trained.steps)
@@ -89,7 +89,7 @@ def read_own(path: Path, which: Which = "target") -> LoadedWeights:
 
 
 def untrained(path: Path) -> LoadedWeights:
-    """The encoder of a run folder or encoder file with new weights: those of the run's seed, where that is known."""
+    """The encoder of a run folder or encoder file with new weights, drawn with the run's seed if known."""
     spec, config = read_encoder(path).spec, _config_of_run(path)
     encoder = spec.build(config.get("seed", 0))
     scale_embedding(encoder, config.get("embedding_scale", 1.0))
@@ -102,7 +102,7 @@ def _images_of_run(path: Path) -> tuple[str, ...]:
 
 
 def _config_of_run(path: Path) -> dict[str, Any]:
-    """Of the run that this is, or that the file lies in; empty where it is missing or damaged."""
+    """The config of this run folder, or of the run that contains this file; empty if missing or damaged."""
     try:
         return RunFolder(path if path.is_dir() else path.parent).load_config()
     except UserError:

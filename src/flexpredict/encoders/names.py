@@ -1,4 +1,4 @@
-"""What the name of an encoder stands for. Evaluation, pre-training and analyses all ask here."""
+"""Resolves the name of an encoder to a file, folder or model."""
 
 import os
 from dataclasses import dataclass, field
@@ -18,32 +18,32 @@ Kind = Literal["run", "encoder file", "untrained", "checkpoint", "timm", "timm f
 
 @dataclass(frozen=True)
 class EncoderName:
-    """What a name stands for."""
+    """The name of an encoder, resolved."""
 
     text: str  # the name as it was given
-    # What it stands for. A "checkpoint" is a file, or a folder, with a plain vision transformer in it; "untrained" is
-    # the encoder of a run or encoder file with the weights of its beginning.
+    # A "checkpoint" is a file or folder that holds a plain vision transformer; "untrained" is the encoder of a run or
+    # encoder file with its initial weights.
     kind: Kind
     path: Path = Path()  # of the file or folder
-    model: str = ""  # of "timm" and "hf", the name of the model there
-    # What follows the name, as in FILE,heads=12 or timm:NAME,pretrained=no.
+    model: str = ""  # for "timm" and "hf", the name of the model there
+    # Options after the name, as in FILE,heads=12 or timm:NAME,pretrained=no.
     options: dict[str, str] = field(default_factory=dict)
 
     @property
     def heads(self) -> int | None:
-        """Attention heads, as said after the name."""
+        """Attention heads, if given after the name."""
         said = self.options.get("heads")
         return None if said is None else whole_number(said, "heads", self.text, least=1)
 
     @property
     def grid(self) -> tuple[int, int] | None:
-        """Rows and columns of patches, as said after the name."""
+        """Rows and columns of patches, if given after the name."""
         said = self.options.get("grid")
         return None if said is None else parse_grid(said)
 
 
 def resolve_name(name: str | PathLike[str]) -> EncoderName:
-    """Find out what a name stands for; raises where it stands for nothing."""
+    """Find the file, folder or model of a name; raises UserError if there is none."""
     text = fspath(name)
     library, colon, rest = text.partition(":")
     if colon and library == "timm":
@@ -68,7 +68,7 @@ def resolve_name(name: str | PathLike[str]) -> EncoderName:
 
 
 def absolute_name(name: str) -> str:
-    """The same encoder, named so that it is found from any folder."""
+    """A name of the same encoder that works from any folder."""
     found = resolve_name(name)
     if found.kind in ("timm", "hf"):
         return name
@@ -81,8 +81,8 @@ def _kind_with(options: dict[str, str], kind: Kind, text: str) -> Kind:
         return kind
     if kind not in ("run", "encoder file") or pretrained not in ("yes", "no"):
         raise UserError(
-            f"pretrained={pretrained} in {printable(text)} does not work. Write RUN,pretrained=no for the untrained "
-            "encoder of a run, and timm:NAME,pretrained=no for that of a timm model; other files have no such."
+            f"pretrained={pretrained} in {printable(text)} does not work. Write RUN,pretrained=no or "
+            "timm:NAME,pretrained=no for an untrained encoder; other files have none."
         )
     return "untrained" if pretrained == "no" else kind
 

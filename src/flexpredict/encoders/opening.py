@@ -1,4 +1,4 @@
-"""The one place where weights are opened, whatever their name stands for."""
+"""Opens encoders and weights of every kind by name."""
 
 from torch import nn
 
@@ -23,8 +23,8 @@ def open_encoder(asked: EncoderChoice) -> ImageEncoder:
     (.pth.tar, .pth, .pt, .bin or .safetensors); a folder in the layout of Hugging Face or timm, with a config.json;
     timm:NAME, any model of timm with its pre-trained weights; hf:NAME, a vision model of the Hugging Face hub, or a
     folder, run by transformers; a `Run`; or a timm model. RUN,pretrained=no and timm:NAME,pretrained=no are the same
-    encoders untrained. What a file holds is found out by looking inside, not by its name. An encoder that is open
-    already comes back as it is.
+    encoders untrained. A file is recognized by its content, not by its name. An encoder that is already open is
+    returned as it is.
     """
     if isinstance(asked.encoder, nn.Module):
         if EncoderOptions(which=asked.which, heads=asked.heads, grid=asked.grid, partial=asked.partial) != _USUAL:

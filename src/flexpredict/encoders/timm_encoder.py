@@ -30,7 +30,7 @@ class TimmEncoder(ForeignEncoder):
         parameters = inspect.signature(model.forward_intermediates).parameters
         self.is_transformer = "return_prefix_tokens" in parameters
         if self.is_transformer:
-            # Not the patch size of a hybrid: it cuts up the maps of a convolutional network.
+            # The patch_size of a hybrid counts cells of convolutional maps; feat_ratio counts pixels.
             ratio = getattr(model.patch_embed, "feat_ratio", None)
             patch = ratio(as_scalar=False) if ratio else model.patch_embed.patch_size
             dim, depth = model.num_features, len(model.blocks)
@@ -55,7 +55,7 @@ class TimmEncoder(ForeignEncoder):
         return model
 
     def check_size(self, image_size: tuple[int, int]) -> None:
-        if self.is_transformer:  # a convolutional network pads what does not fill its last cells
+        if self.is_transformer:  # convolutional networks pad incomplete cells
             super().check_size(image_size)
         strict = getattr(getattr(self.model, "patch_embed", None), "strict_img_size", False)
         if strict and not getattr(self.model, "dynamic_img_size", False) and image_size != self.image_size:
@@ -88,14 +88,14 @@ class TimmEncoder(ForeignEncoder):
         except AssertionError as error:
             if "norm" not in str(error) or not self._options.get("norm"):
                 raise
-            self._options["norm"] = False  # some models assert that no norm is asked for: their maps do not get one
+            self._options["norm"] = False  # some models assert norm=False: their maps have no norm
             found = self._intermediates(pixels, count)
         return found
 
     def _pooled(
         self, pixels: Tensor, count: int, pooling: Pooling | None, layers: list[Tokens] | None = None
     ) -> Tensor:
-        """Of the last layer alone, and pooled in the model's own way: what its classifier would be given."""
+        """For one layer with the model's own pooling, the vector that its classifier would receive."""
         if count > 1 or self.pools_layers_alike(pooling):
             return super()._pooled(pixels, count, pooling, layers)
         vector: Tensor = self.model.forward_head(self.model.forward_features(pixels), pre_logits=True)
@@ -103,7 +103,7 @@ class TimmEncoder(ForeignEncoder):
 
 
 def open_timm(name: EncoderName) -> TimmEncoder:
-    """timm:NAME, timm:NAME,pretrained=no or timm:NAME,pretrained=no,seed=0."""
+    """Open timm:NAME, timm:NAME,pretrained=no or timm:NAME,pretrained=no,seed=0."""
     known_model(name.model)
     pretrained, seed = name.options.get("pretrained", "yes"), name.options.get("seed", "0")
     if pretrained not in ("yes", "no") or not seed.isdecimal():
@@ -128,14 +128,14 @@ def open_timm_folder(name: EncoderName) -> TimmEncoder:
 
 
 def open_timm_model(model: nn.Module) -> TimmEncoder:
-    """A model that is in memory already; a copy of it, which stays as it was."""
+    """Wrap a copy of a model in memory, which itself stays unchanged."""
     name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
     encoder = _wrapped(copy.deepcopy(model), f"timm:{name}", f"a given {name}")
     return encoder.eval().requires_grad_(False)
 
 
 def _created(model_name: str, pretrained: bool) -> Any:
-    """With positions that follow the size of the image, where there are any."""
+    """The timm model, with positions that adapt to the image size if it supports that."""
     try:
         return timm.create_model(model_name, pretrained=pretrained, num_classes=0, dynamic_img_size=True)
     except TypeError:
@@ -149,12 +149,12 @@ def _wrapped(model: Any, name: str, what: str) -> TimmEncoder:
         return TimmEncoder(model, name, what, tuple(size))
     except (AttributeError, KeyError) as error:
         raise UserError(
-            f"{what} does not give its inner features in a way that is known here ({error}), so it cannot be used."
+            f"{what} does not give its inner features in a known way ({error}), so it cannot be used."
         ) from error
 
 
 def _own_pooling(model: Any) -> str:
-    """How a timm model makes one vector of an image: "class", "mean", another way in timm's words, or "" for none."""
+    """How a timm model pools an image: "class", "mean", another way by timm's name, or "" for none."""
     pool = getattr(model, "global_pool", None)
     if pool is None:
         head = getattr(model, "head", None)
@@ -174,14 +174,14 @@ def weights_of_timm(model: Any, name: str, image_size: tuple[int, int]) -> Loade
     weights = {key: tensor.detach().clone() for key, tensor in model.state_dict().items()}
     spec = spec_of(weights, name, heads=heads_of(model), image_size=image_size, norm_eps=norm_eps_of(model))
     config = model.pretrained_cfg
-    spec = replace(spec, model=config["architecture"])  # shapes do not tell its activation, but its own name does
+    spec = replace(spec, model=config["architecture"])  # shapes do not show its activation, but its name does
     with torch.device("meta"):
         needed = spec.build().vit.state_dict()
     wrong = [key for key, tensor in needed.items() if key not in weights or weights[key].shape != tensor.shape]
     if wrong:
         raise UserError(
-            f"{name} is not built as the vision transformers here are: {wrong[0]} is missing or has another shape. "
-            "It can be evaluated, but neither trained further nor exported."
+            f"{name} is not a plain vision transformer: {wrong[0]} is missing or has another shape. It can be "
+            "evaluated, but neither trained further nor exported."
         )
     return LoadedWeights(
         name,

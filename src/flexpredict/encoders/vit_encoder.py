@@ -21,7 +21,7 @@ class ViTEncoder(ImageEncoder):
     Args:
         encoder: with the weights in timm's layout.
         spec: how to build it, for exports.
-        details: what was found in its files, a line each.
+        details: what its files contain, one line each.
         pooling: how to make one vector of an image (default: mean, unless the encoder was built for its class token).
     """
 
@@ -46,7 +46,7 @@ class ViTEncoder(ImageEncoder):
     def of(
         cls, loaded: LoadedWeights, name: str, *, what: str | None = None, pooling: Pooling | None = None
     ) -> "ViTEncoder":
-        """The encoder that these weights make, by default described and pooled as they say themselves."""
+        """An encoder with these weights; `what` and `pooling` default to the facts stored with them."""
         trained = "" if loaded.trained is None else f" {loaded.trained}"
         encoder = cls(
             loaded.build(),
@@ -67,7 +67,7 @@ class ViTEncoder(ImageEncoder):
         return vit
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """As in torch; sines and cosines stay fixed."""
+        """As in torch, except that sine-cosine positions stay fixed."""
         super().requires_grad_(requires_grad)
         if self.encoder.positions == "sincos":
             self.encoder.vit.pos_embed.requires_grad_(False)

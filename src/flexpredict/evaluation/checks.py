@@ -30,7 +30,7 @@ def check_split(train_features: Tensor, train_labels: Tensor, test_features: Ten
 
 
 def check_features(features: Tensor, labels: Tensor, name: str) -> None:
-    """features: N D, finite and not empty; labels: N integers. `name` says which in the message."""
+    """Refuse unless features are N D, finite and not empty, and labels N integers. name: of the set, for messages."""
     if features.ndim != 2 or not features.numel() or labels.ndim != 1 or labels.is_floating_point():
         raise UserError(
             f"The {name} set must be features N x D, not empty, with N integer labels, but has features "
@@ -44,7 +44,7 @@ def check_features(features: Tensor, labels: Tensor, name: str) -> None:
 
 
 def check_finite(features: Tensor, name: str) -> None:
-    """features: N D. `name` says which in the message."""
+    """Refuse NaN and infinity. features: N D; name: of the set, for messages."""
     if torch.isfinite(features.sum()):  # NaN and infinity survive a sum, which is much cheaper than a search
         return
     bad = ~torch.isfinite(features).all(dim=1)

@@ -26,7 +26,7 @@ _SCENES = 5000
 
 
 def clevr_sources(data: str, split: Split, tasks: Sequence[ClevrTask] = TASKS) -> list[ImageSource]:
-    """The same images with the labels of each task: of CLEVR_v1.0 (its val split stands for test), or scenes."""
+    """For each task, the images with its labels: of CLEVR_v1.0 (with val as the test split), or scenes."""
     if data == "scenes" or data.startswith("scenes:"):
         return _scenes(data, split, tasks)
     folder, name = Path(data).expanduser(), "train" if split == "train" else "val"
@@ -81,7 +81,7 @@ def _numbered(labels: list[int], task: ClevrTask) -> tuple[tuple[str, ...], Tens
 
 
 def _scenes(data: str, split: Split, tasks: Sequence[ClevrTask]) -> list[ImageSource]:
-    """scenes, or scenes:3000,size=64,where=0.5: that many for training, and a fifth for testing."""
+    """Draw scenes, or scenes:3000,size=64,where=0.5: that many for training, and a fifth as many for testing."""
     asked = read_options(data, SceneOptions(count=_SCENES), ("count", "size", "where"))
     number = asked.count if split == "train" else max(1, asked.count // 5)
     drawn = draw_scenes(np.arange(number), size=asked.size, split=split, where=asked.where)

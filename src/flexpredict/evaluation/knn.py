@@ -33,10 +33,10 @@ def knn_predict(
     k: int = 20,
     temperature: float | None = 0.07,
 ) -> Tensor:
-    """The label (M) that the k nearest of train (N D, N) vote for at each test image (M D).
+    """The label (M) of each test image (M D) by the votes of its k nearest training images (N D, N).
 
-    A vote weighs exp(similarity / temperature), as in DINO's protocol; with temperature None all weigh the same. If
-    classes have equally many votes, the smallest label wins.
+    A vote weighs exp(similarity / temperature), as in DINO's protocol; with temperature None all votes weigh the
+    same. On ties, the smallest label wins.
     """
     check_features(train_features, train_labels, "training")
     check_finite(test_features, "test")

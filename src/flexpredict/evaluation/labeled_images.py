@@ -1,4 +1,4 @@
-"""Training and test images: which to use, and that both have the same classes."""
+"""Chooses training and test images, and makes sure that both have the same classes."""
 
 import re
 from collections import defaultdict
@@ -93,7 +93,7 @@ def hold_out(images: LabeledImages, share: float, seed: int) -> tuple[LabeledIma
 
 
 def listed(source: ImageSource, path: Path) -> Tensor:
-    """Indices of the images named in a text file, one a line, each with as much of its path as makes it unique."""
+    """Indices of the images named in a text file, one per line, each with enough of its path to be unique."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -170,7 +170,7 @@ def open_splits(dataset: str) -> tuple[str, ImageSource, ImageSource]:
 
 
 def _name_and_data(dataset: str) -> tuple[str, str]:
-    """NAME=DATA apart; without a name, the last part of the path of the (training) images, without options."""
+    """Split NAME=DATA; the default name is the last part of the path of the (training) images, without options."""
     name, equals, data = dataset.partition("=")
     if equals and re.fullmatch(r"[\w. -]+", name) and not Path(dataset).exists():
         return name, data

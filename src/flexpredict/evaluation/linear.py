@@ -20,7 +20,7 @@ from flexpredict.randomness import permutation, stream_key
 L2_GRID = tuple(10.0 ** (-exponent / 2) for exponent in range(13))  # 1 ... 1e-6, the strongest first
 L2_WITHOUT_VALIDATION = 1e-2  # one image per class leaves nothing to validate on
 _FOLDS = 5
-_FEW = 5000  # images; with more, one fold tells accuracies apart to about one point
+_FEW = 5000  # images; with more, one fold resolves accuracies to about one point
 _PATIENCE = 2  # clearly worse candidates in a row that end the search
 _SELECTION_TOLERANCE = 1e-4  # accuracies settle long before the objective does
 
@@ -99,7 +99,7 @@ def fit_probe(
     if l2 is None:
         folds = stratified_folds(numbers, _FOLDS, seed) if groups is None else groups % _FOLDS
         candidates = _validate_grid(features, numbers, len(values), folds)
-        # Of equally good ones the first, which is the most strongly regularized.
+        # On ties the first, which is the most strongly regularized.
         l2 = max(candidates, key=lambda value: candidates[value], default=L2_WITHOUT_VALIDATION)
     return FittedProbe(fit_logistic(features, numbers, l2=l2, classes=len(values)), values, l2, candidates)
 

@@ -34,7 +34,7 @@ _COVARIANCE_ROWS = 16  # per dimension; more hardly save an iteration
 
 @dataclass(frozen=True)
 class LinearClassifier:
-    """Standardization, weights and bias; `objective`, `gradient` (max |∇f|) and `iterations` tell how it ended."""
+    """Standardization, weights and bias; `objective`, `gradient` (max |∇f|) and `iterations` are those of the fit."""
 
     mean: Tensor  # D
     inverse_std: Tensor  # D, 0 for features that were constant in training
@@ -229,7 +229,7 @@ def minimize(problem: LogisticProblem, l2: float, start: Tensor, tolerance: floa
 
 @dataclass(frozen=True)
 class _Pair:
-    """What one step tells about the curvature."""
+    """A step and the change of the gradient along it, from which L-BFGS estimates the curvature."""
 
     step: Tensor  # D+1 C
     change: Tensor  # D+1 C, of the gradient

@@ -1,4 +1,4 @@
-"""Probes of an encoder while it is trained: quick enough to be taken often."""
+"""Probes of an encoder during training, quick enough to run often."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ from flexpredict.runs.metrics import Record
 from flexpredict.settings.augmentation import PRESETS
 
 _MOST_IMAGES = 2_500
-_MOST_CLASSES = 100  # of more, each would have too few images
+_MOST_CLASSES = 100  # with more, each would have too few images
 _HELD_OUT = 0.2
 _BATCH = 250
 _NEIGHBORS = 20
@@ -29,8 +29,8 @@ def online_probe(
 ) -> Callable[[Encoder], Record]:
     """A function from an encoder to its k-NN and linear accuracy on images of the labeled `source`.
 
-    Up to 2,500 images of up to 100 classes, the same every time; a fifth of them are classified by the rest. The
-    penalty of the linear probe is fixed: choosing it each time would take longer than everything else.
+    Up to 2,500 images of up to 100 classes, the same every time; a fifth of them are classified by means of the
+    rest. The penalty of the linear probe is fixed: choosing it each time would take longer than everything else.
     """
     assert source.labels is not None
     every_label = source.labels
@@ -49,11 +49,11 @@ def online_probe(
         encoder.train(was_training)
         features = torch.cat([part for part, _ in parts])
         labels = every_label[torch.cat([indices for _, indices in parts])]
-        if not len(labels):  # none of them could be read
+        if not len(labels):  # no image could be read
             return {}
         known = label_subset(strata(labels, len(labels)), 1 - _HELD_OUT, seed)  # some of every class
         asked = all_but(known, len(labels))
-        if not len(asked):  # too few could be read to leave some out
+        if not len(asked):  # too few images could be read to hold some out
             return {}
         split = features[known], labels[known], features[asked], labels[asked]
         found = {"knn_accuracy": knn_accuracy(*split, k=min(_NEIGHBORS, len(known)))}
@@ -71,8 +71,8 @@ def _chosen(labels: Tensor, name: str, seed: int) -> Tensor:
     classes = classes[counts > 1]  # one to learn from, one to classify
     if len(classes) < 2:
         raise UserError(
-            f"Probing while training needs two classes of two images each, and {name} has {len(classes)} such. Name "
-            "other images with probe_data, or leave out probe_every."
+            f"Probing during training needs at least two classes with two images each, but {name} has "
+            f"{len(classes)}. Name other images with probe_data, or leave out probe_every."
         )
     classes = classes[permutation(stream_key(seed, "classes of the online probe"), len(classes))[:_MOST_CLASSES]]
     labeled = labeled[torch.isin(labels[labeled], classes)]

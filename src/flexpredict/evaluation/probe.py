@@ -20,7 +20,7 @@ class ProbeOptions(FrozenFeatures, Probing, ResultPlaces):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings(ProbeOptions):
-    """What `probe` takes.
+    """Settings of `probe`.
 
     Args:
         train: labeled images to train on.
@@ -49,7 +49,7 @@ def probe(asked: ProbeSettings) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferSettings(ProbeOptions):
-    """What `transfer` takes.
+    """Settings of `transfer`.
 
     Args:
         datasets: each DATA, NAME=DATA or NAME=TRAIN::TEST; DATA is a folder with train and test (or val) below,
@@ -80,7 +80,7 @@ def transfer(asked: TransferSettings) -> Results:
 
 @dataclass(frozen=True, kw_only=True)
 class ClevrSettings(ProbeOptions):
-    """What `evaluate_clevr` takes.
+    """Settings of `evaluate_clevr`.
 
     Args:
         data: the folder CLEVR_v1.0, or scenes, or scenes:3000,size=64.
@@ -97,7 +97,7 @@ class ClevrSettings(ProbeOptions):
 def evaluate_clevr(asked: ClevrSettings) -> Results:
     """Linear probes on CLEVR: the number of objects, and the distance of the nearest in six bins.
 
-    In VTAB's definitions, trained on the train split and tested on val, as the test split has no public scenes.
+    The tasks are VTAB's. Probes are trained on the train split and tested on val, as test has no public scenes.
     """
     from flexpredict.evaluation.clevr_images import TASKS, clevr_sources
     from flexpredict.evaluation.probing import ProbeTask, run_probes

@@ -39,7 +39,7 @@ def run_probe(
     fabric: Fabric | None = None,
     console: Console | None = None,
 ) -> Result:
-    """Fit on labels of the training images, measure on all test images. Nothing is chosen by test images."""
+    """Fit on labels of the training images, measure on all test images. Nothing is chosen on test images."""
     how, probing = how or Extraction(), probing or Probing()
     fabric, console = fabric or Fabric(accelerator="cpu", devices=1), console or Console(quiet=True)
     # Settings that cannot work are refused before hours of extraction.
@@ -97,9 +97,9 @@ class ProbeTask:
 
 
 def run_probes(space: Workspace, tasks: Sequence[ProbeTask], asked: ProbeOptions, title: str) -> Results:
-    """One probe for each task, whose result is saved at once: what comes later may be interrupted.
+    """Run one probe for each task, and save each result at once, in case a later task is interrupted.
 
-    All are checked first, so a mistake in the last is found before the first is run.
+    All tasks are checked first, so a mistake in the last is found before the first is run.
     """
     if asked.labels is None:
         asked = replace(asked, labels=[1.0])
@@ -119,7 +119,7 @@ def run_probes(space: Workspace, tasks: Sequence[ProbeTask], asked: ProbeOptions
 def check_probe(
     train: ImageSource, test: ImageSource, probing: Probing
 ) -> tuple[LabeledImages, LabeledImages, list[float], dict[str, Tensor]]:
-    """Images with the same classes, shares of the labels, and lists of images; refuses what no probe could do."""
+    """Images with the same classes, shares of the labels, and lists of images; refuses impossible settings."""
     train_images = with_labels(train, "training")
     test_images = numbered_alike(with_labels(test, "test"), train_images)
     shares = _shares(train_images, probing)
@@ -176,7 +176,7 @@ def _shares(images: LabeledImages, probing: Probing) -> list[float]:
 
 
 def _lists(train: LabeledImages, test: LabeledImages, probing: Probing) -> dict[str, Tensor]:
-    """Training images that each file names; refuses files that leave out a class of the test images."""
+    """The training images that each file lists; refuses files that leave out a class of the test images."""
     lists = {}
     paths = list(map(Path, probing.label_list or ()))
     for path in paths:
@@ -206,7 +206,7 @@ def _seeds(probing: Probing) -> range:
 
 
 def _unusual(probing: Probing) -> str:
-    """Settings other than the defaults that the names of numbers do not tell, in words."""
+    """Settings other than the defaults, in words, unless the names of the numbers contain them."""
     said = {
         f"l2 {probing.l2:g}" if probing.l2 else "": probing.l2 is not None,
         f"{probing.subsets} subsets": probing.subsets != Probing.subsets,
@@ -220,6 +220,6 @@ def _percent(share: float) -> str:
 
 
 def _round_up(share: float) -> float:
-    """To one digit: 0.034 -> 0.04."""
+    """Round up to one digit: 0.034 -> 0.04."""
     unit = 10.0 ** math.floor(math.log10(share))
     return math.ceil(share / unit) * unit

@@ -1,4 +1,4 @@
-"""Results of evaluations: numbers, all that is needed to get them again, and the files they are written to."""
+"""Results of evaluations: numbers, everything needed to reproduce them, and the files they are written to."""
 
 import csv
 import hashlib
@@ -60,9 +60,9 @@ class Result:
         if self.protocol.get("unfinished"):
             self.warnings.append(f"The {self.encoder}: these are not the numbers of the finished run.")
         if overlap := self.protocol.get("overlap"):
-            self.warnings.append(f"{overlap} So these numbers do not tell how well new images are understood.")
+            self.warnings.append(f"{overlap} So these numbers do not show how well the encoder does on new images.")
         if seen := self.protocol.get("seen_in_pretraining"):
-            self.warnings.append(f"{seen} Of new images the encoder may understand less.")
+            self.warnings.append(f"{seen} On new images the encoder may do worse.")
         for role in ("train", "test"):
             counts = self.protocol.get(role) or {}
             if counts.get("unreadable"):
@@ -75,24 +75,24 @@ class Result:
         return numbers_table({name: {self.data: number} for name, number in self.shown_numbers().items()})
 
     def tables(self) -> list[tuple[str, Table]]:
-        """With a title that names the encoder."""
+        """The table, with a title that names the encoder."""
         return [(self.full_title(), self.table())]
 
     def full_title(self) -> str:
-        """With the encoder, and with settings other than the defaults."""
+        """The title with the encoder, and with settings other than the defaults."""
         return ", ".join((f"{self.title}: {self.encoder}", *unusual_settings(self.protocol)))
 
     def column(self) -> str:
-        """The heading of its columns in a table of encoders: results of other protocols have another."""
+        """The heading of its columns in a table of encoders, different for each protocol."""
         return measured_in_words(self.task, self.data, self.protocol)
 
     def digest(self) -> str:
-        """A short text that differs for another protocol."""
+        """A short hash of the protocol."""
         protocol = json.dumps(self.protocol, sort_keys=True, default=str)
         return hashlib.blake2b(protocol.encode(errors="surrogateescape"), digest_size=4).hexdigest()
 
     def shown_numbers(self) -> dict[str, str]:
-        """Each number, with its 95 % interval where it has one."""
+        """Each number, with its 95 % interval if it has one."""
         shown = {}
         for name, value in self.numbers.items():
             interval = self.details.get(name, {}).get("interval_95")
@@ -116,7 +116,7 @@ class Results(list[Result]):
         return list(dict.fromkeys(warning for result in self for warning in result.warnings))
 
     def table(self) -> Table:
-        """One line for each task or, where the task is the same, for each data set."""
+        """One line for each task or, if tasks repeat, for each data set."""
         if len(self) == 1:
             return self[0].table()
         differing = "task" if len({result.task for result in self}) == len(self) else "data"
@@ -131,7 +131,7 @@ class Results(list[Result]):
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable(Checked):
-    """Where encoders are compared. A file that is no such table is refused before any work.
+    """The table that compares encoders. A file of another kind is refused before any work.
 
     Args:
         table: a CSV file to add the numbers to, one row for each encoder.
@@ -145,7 +145,7 @@ class ResultTable(Checked):
             read_table(Path(self.table))
 
     def save(self, result: Result, fabric: "Fabric", alone: bool = True) -> None:
-        """Write it down; only the first process does. alone: there are no other results of the same command."""
+        """Write the result, in the first process only. alone: whether it is the only result of the command."""
         if self.table is not None and fabric.is_global_zero:
             append_to_table(result, Path(self.table))
             result.files.append(Path(self.table))
@@ -182,13 +182,13 @@ class ResultPlaces(EncoderChoice, ResultTable):
 
 
 def place_of_results(out: str | Path, encoder: object, kind: str = "") -> Path:
-    """`out`, or what it stands for if it is auto: a folder in the run that is evaluated, where its page looks.
+    """`out`; or, if that is auto, a folder in the evaluated run, where its page finds the results.
 
-    For any other encoder, and for a run that may only be read, it is a folder in the working directory.
+    For any other encoder, and for a run that is read-only, auto is a folder in the working directory.
 
     Args:
-        encoder: as it was asked for. One that was loaded may have been changed since, so it stands for no run.
-        kind: of results that have a folder of their own.
+        encoder: as given. A loaded encoder may have been changed since, so it does not stand for its run.
+        kind: the folder of results that have one of their own.
     """
     if out != AUTO:
         return Path(out)
@@ -199,12 +199,12 @@ def place_of_results(out: str | Path, encoder: object, kind: str = "") -> Path:
 
 
 def encoder_facts(encoder: "ImageEncoder") -> dict[str, Any]:
-    """The beginning of every protocol."""
+    """Facts about the encoder, with which every protocol begins."""
     return {"encoder": encoder.name, "fingerprint": encoder.fingerprint(), "unfinished": encoder.unfinished}
 
 
 def write_result(result: Result, path: Path) -> None:
-    """As JSON, with date, versions and command."""
+    """Write a result as JSON, with date, versions and command."""
     made = {"date": _now(), "command": shlex.join(sys.argv)}
     software = {"python": platform.python_version(), **versions(_LIBRARIES)}
     write_json_atomically(path, {**result.to_dict(), **made, "versions": software})
@@ -213,8 +213,8 @@ def write_result(result: Result, path: Path) -> None:
 def append_to_table(result: Result, table: Path) -> None:
     """Add the numbers of a result to a CSV with one row for each encoder and one column for each number.
 
-    The row is found by the name of the encoder and the fingerprint of its weights. A number that is there already is
-    replaced; other protocols have other columns.
+    The row is found by the name of the encoder and the fingerprint of its weights. An existing number is replaced;
+    other protocols have other columns.
     """
     rows = read_table(table)
     fingerprint = str(result.protocol.get("fingerprint", ""))
@@ -228,7 +228,7 @@ def append_to_table(result: Result, table: Path) -> None:
 
 
 def read_table(table: Path) -> list[dict[str, str]]:
-    """The rows; none if there is no such file yet. Files of another kind are refused, never overwritten."""
+    """The rows of the table; empty if it does not exist yet. Files of another kind are refused."""
     if not table.exists():
         return []
     try:
@@ -264,7 +264,7 @@ def _place(result: Result, out: Path, alone: bool) -> Path:
     if out.suffix == ".json" and alone:
         if _may_be_replaced(out, result):
             return out
-        result.warnings.append(f"{out} holds something else than a result of this protocol, so it is left as it is.")
+        result.warnings.append(f"{out} holds something other than a result of this protocol, so it is left as it is.")
         return out.with_name(f"{out.stem}-{result.digest()}.json")
     data = "/".join(Path(result.data).parts[-2:])
     which = "context" if result.encoder.startswith("context ") else ""

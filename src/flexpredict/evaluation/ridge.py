@@ -27,8 +27,8 @@ class Moments:
     """Sums of z = (x, y) and z zᵀ in float64.
 
     Args:
-        offset: D + T, about the mean of z, and the same for moments that are to be added. It is taken away first, or
-            the variance of features with a large mean would drown in rounding.
+        offset: D + T, about the mean of z; moments that are added need the same offset. It is subtracted first,
+            because the variance of features with a large mean would be lost to rounding.
     """
 
     def __init__(self, offset: Tensor) -> None:
@@ -62,7 +62,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Readout:
-    """From features to targets."""
+    """A linear map from features to targets."""
 
     weight: Tensor  # D T float64
     bias: Tensor  # T
@@ -73,7 +73,7 @@ class Readout:
         return in_double(features) @ self.weight + self.bias
 
     def mean_squared_error(self, moments: Moments) -> float:
-        """Summed over the targets, on the patches whose moments these are."""
+        """The error on the patches with these moments, summed over the targets."""
         # The residual y - Wᵀ x - b is linear in z.
         residual = torch.cat((-self.weight, torch.eye(len(self.bias)).to(self.weight)))
         mean = moments.mean() @ residual - self.bias
@@ -81,7 +81,7 @@ class Readout:
 
 
 def ridges(moments: Moments, targets: int, penalties: Sequence[float]) -> list[Readout]:
-    """The optimum for each penalty; `targets` of the variables, the last ones, are to be read off the others."""
+    """The optimum for each penalty. targets: number of variables, the last ones, to predict from the others."""
     mean, covariance = moments.mean(), moments.covariance()
     deviation = covariance.diagonal()[:-targets].clamp_min(0).sqrt()
     constant = deviation <= _CONSTANT * mean[:-targets].abs()
@@ -115,8 +115,8 @@ def fit_readout(
 
 
 def best_readout(fitted: Moments, held_out: Moments, targets: int) -> tuple[Readout, dict[float, float]]:
-    """Fitted on both, with the penalty that is best on `held_out` when fitted on the other; and the error of each."""
+    """The read-out fitted on both, with the penalty that does best on `held_out`; and the error of each penalty."""
     errors = {readout.penalty: readout.mean_squared_error(held_out) for readout in ridges(fitted, targets, PENALTIES)}
-    # Of equals the first, which is the strongest.
+    # On ties the first, which is the strongest.
     penalty = min(errors, key=lambda value: errors[value])
     return ridges(fitted + held_out, targets, (penalty,))[0], errors

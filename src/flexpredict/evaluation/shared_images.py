@@ -1,4 +1,4 @@
-"""Test images that are training images too, or that the encoder has seen in its pre-training.
+"""Finds test images that are also training images, or that the encoder has seen in its pre-training.
 
 Neither is refused; both are reported with the numbers.
 """
@@ -26,7 +26,7 @@ _MOST = 20_000  # images of each set that are compared; of a larger set, evenly 
 def shared_images(
     encoder: ImageEncoder, train: ImageSource, test: ImageSource, fabric: Fabric, console: Console
 ) -> dict[str, str]:
-    """What a protocol says of both, a sentence or nothing each. They are printed as warnings, too."""
+    """A sentence about each for the protocol, empty if there are none. Sentences are also printed as warnings."""
 
     def find() -> dict[str, str]:
         seen = seen_in_pretraining(encoder.pretrained_on, train, test, console)
@@ -45,10 +45,10 @@ def overlap(train: ImageSource, test: ImageSource, console: Console) -> str:
 
 
 def seen_in_pretraining(names: tuple[str, ...], train: ImageSource, test: ImageSource, console: Console) -> str:
-    """How many test images are among those of these names, in a sentence; nothing where they cannot be opened now.
+    """How many test images are in the pre-training data `names`, in a sentence; empty if that cannot be opened.
 
-    Only files of this machine are opened: others would have to be downloaded, or drawn again.
-    train: of the evaluation. Where the encoder was pre-trained on these images and no others, `overlap` tells.
+    Only local files are opened: other data would have to be downloaded, or drawn again.
+    train: of the evaluation. If it is all of the pre-training data, `overlap` already reports shared images.
     """
     if not names or not all(map(is_path, names)):
         return ""
@@ -63,7 +63,7 @@ def seen_in_pretraining(names: tuple[str, ...], train: ImageSource, test: ImageS
 
 
 def _shared(others: ImageSource, test: ImageSource, console: Console) -> str:
-    """The subject of a sentence, such as "3 of 60 test images"; nothing where no image is in both."""
+    """The subject of a sentence, such as "3 of 60 test images"; empty if no image is in both."""
     if _same(others, test):
         return f"All {len(test):,} test images"
     known = set(_contents(others, console))
@@ -77,12 +77,12 @@ def _shared(others: ImageSource, test: ImageSource, console: Console) -> str:
 
 
 def _same(one: ImageSource, other: ImageSource) -> bool:
-    # A fingerprint asks for every file of a folder.
+    # A fingerprint looks at every file of a folder, so lengths are compared first.
     return len(one) == len(other) and one.fingerprint() == other.fingerprint()
 
 
 def _contents(source: ImageSource, console: Console) -> list[bytes]:
-    """A digest of each image as it is stored; images that cannot be read have none."""
+    """A digest of each image as it is stored; images that cannot be read are left out."""
     indices = evenly_spaced(len(source), _MOST)
     contents = []
     with (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings(EncoderChoice):
-    """What `export` takes.
+    """Settings of `export`.
 
     Args:
         format: the format.
@@ -24,7 +24,7 @@ class ExportSettings(EncoderChoice):
         license: license of the weights for the model card, such as apache-2.0.
         overwrite: replace an earlier export.
         push: upload the export with its card to the Hugging Face Hub, as this model: USER/NAME.
-        private: the model on the Hub, if it is new, is visible to its owner only.
+        private: make a new model on the Hub visible to its owner only.
     """
 
     format: Literal["timm", "hf", "official", "onnx", "torch-export"] = field(kw_only=False)

@@ -35,7 +35,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class ExportResult(SimpleResult):
-    """What `export` wrote.
+    """The result of `export`.
 
     Args:
         out: the file or folder.
@@ -60,7 +60,7 @@ class ExportResult(SimpleResult):
         return [self.out, self.card]
 
     def tables(self) -> list[tuple[str, None]]:
-        """As text: a line of code must not be broken to fit into a table."""
+        """As text, because a table would break the line of code."""
         others = self.measured.of_other_weights
         left_out = f"; {others} of the same name were measured on other weights and left out" if others else ""
         lines = [
@@ -125,7 +125,7 @@ def write_export(encoder: ImageEncoder, asked: ExportSettings) -> ExportResult:
 
 
 def _plain(encoder: ImageEncoder) -> ViTEncoder:
-    """The same encoder with its weights part by part; refused unless it gives the same features."""
+    """The same encoder with its weights part by part; refused if its features differ."""
     if isinstance(encoder, ViTEncoder):
         return encoder
     loaded = None
@@ -144,7 +144,7 @@ def _plain(encoder: ImageEncoder) -> ViTEncoder:
 
 
 def _of_hugging_face(encoder: HuggingFaceEncoder) -> LoadedWeights | None:
-    """From the files that transformers read it from."""
+    """The weights in the files that transformers read; None if there are none or they are not plain."""
     from transformers.utils import cached_file
 
     try:
@@ -176,7 +176,7 @@ def _card(kind: Format, out: Path) -> Path:
 
 
 def check_place(asked: ExportSettings) -> None:
-    """Refuse a place that has the wrong kind of name for the format, or holds something else."""
+    """Refuse an `out` whose name does not fit the format, or that holds anything but an export."""
     if asked.push is not None:
         check_push(asked.push)
     format, out, kind = asked.format, Path(asked.out), FORMATS[asked.format]

@@ -1,4 +1,4 @@
-"""What every format of an exported encoder provides, and facts about encoders that several formats need."""
+"""The interface of export formats, and facts about encoders that several formats need."""
 
 import json
 import re
@@ -32,11 +32,11 @@ Reader = Callable[[Tensor], Outputs]
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """One way to hand an encoder over."""
+    """An export format."""
 
-    library: str  # that reads it, by the name that the Hugging Face hub knows
-    suffixes: tuple[str, ...] = ()  # that its file may have; none for a folder
-    files: tuple[str, ...] = ()  # of a folder, besides the model card
+    library: str  # the library that reads it, by its name on the Hugging Face hub
+    suffixes: tuple[str, ...] = ()  # allowed for its file; empty for a folder
+    files: tuple[str, ...] = ()  # in its folder, besides the model card
     check: Callable[[ViTEncoder], None] = lambda encoder: None  # refuses an encoder that the format cannot hold
     # Fills the path; the run is for formats that hold more than the encoder. Returns notes for the user, a sentence
     # each.
@@ -44,7 +44,7 @@ class Format:
     read: Callable[[ViTEncoder, Path], Reader]  # opens what was written, by the library itself
     load: Callable[[ViTEncoder, str], str]  # a line of code that opens it
     usage: str  # template of code that loads it, and makes `patch_features` and `pooled` of photo.jpg
-    usage_facts: Callable[[ViTEncoder], dict[str, Any]] = lambda encoder: {}  # what only this template needs
+    usage_facts: Callable[[ViTEncoder], dict[str, Any]] = lambda encoder: {}  # further variables of this template
 
     @property
     def is_folder(self) -> bool:
@@ -52,7 +52,7 @@ class Format:
 
 
 def outputs_of(encoder: ImageEncoder, images: Tensor) -> Outputs:
-    """Computed by the encoder itself, pooled without the head that some models have for that."""
+    """The features that the encoder itself computes, pooled without a model's own pooling head."""
     (tokens,) = encoder.tokens(images)
     return Outputs(tokens.patches, pool(tokens, encoder.pooling, encoder.what))
 
@@ -79,12 +79,12 @@ def is_relative(encoder: ViTEncoder) -> bool:
 
 
 def has_final_norm(encoder: ViTEncoder) -> bool:
-    """BEiTs that were trained to be averaged have none."""
+    """Whether it has a final norm; BEiTs that were trained with mean pooling have none."""
     return not isinstance(encoder.encoder.vit.norm, nn.Identity)
 
 
 def quoted(text: str) -> str:
-    """As a string in code."""
+    """The text as a string literal in code."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -106,7 +106,7 @@ def refuse_other_weights(encoder: ViTEncoder, kind: str, optional: Collection[st
 
 
 def refuse_rectangles(encoder: ViTEncoder, kind: str, formats: str) -> None:
-    """Refuse images that are not square, for a library that resizes their positions although they fit.
+    """Refuse images that are not square, for a library that would resize their positions needlessly.
 
     kind: the architecture of the format, in words; formats: that remain.
     """

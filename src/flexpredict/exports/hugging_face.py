@@ -139,8 +139,8 @@ def _read(encoder: ViTEncoder, folder: Path) -> Reader:
     wrong = [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in loaded[kind]]
     if wrong:
         raise UserError(
-            f"transformers {transformers.__version__} does not read {name} as it was written: it does not expect "
-            f"{wrong[0]}. Nothing was kept; use format=timm, or another version of transformers."
+            f"transformers {transformers.__version__} does not read {name} as it was written: {wrong[0]} does not "
+            "fit. Nothing was kept; use format=timm, or another version of transformers."
         )
     processor = transformers.AutoImageProcessor.from_pretrained(folder)
 

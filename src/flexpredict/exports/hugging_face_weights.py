@@ -1,6 +1,6 @@
 """Which model of transformers an encoder is, and its weights in the names of that model's files.
 
-All transformers since 4.50 read files with these names; version 5 renames them as it reads them.
+All versions of transformers since 4.50 read files with these names; version 5 renames them on reading.
 """
 
 import torch
@@ -11,7 +11,7 @@ from flexpredict.errors import UserError
 from flexpredict.exports.format import is_relative, weights_of
 
 _ATTENTION = ("query", "key", "value")
-# Within a block: timm's names -> theirs.
+# Within a block: timm's names -> names in transformers.
 _OF_VIT = {
     "norm1": "layernorm_before",
     "norm2": "layernorm_after",
@@ -30,7 +30,7 @@ _OPTIONAL_OF_BEIT = (
 
 
 def optional_weights(encoder: ViTEncoder) -> tuple[str, ...]:
-    """Weights that its class may have besides those that all have; see `refuse_other_weights`."""
+    """Weights that only some encoders of its class have; see `refuse_other_weights`."""
     return _OPTIONAL_OF_BEIT if is_relative(encoder) else _OPTIONAL
 
 
@@ -113,8 +113,8 @@ def _embeddings(encoder: ViTEncoder, weights: dict[str, Tensor]) -> dict[str, Te
         "embeddings.position_embeddings": torch.cat((positions[:, :1], positions[:, prefix:]), dim=1),
     }
     if "reg_token" in weights:
-        # Registers have no position there: ours becomes part of the token.
+        # Registers have no positions in transformers, so ours are added to the tokens.
         result["embeddings.register_tokens"] = weights["reg_token"] + positions[:, 1:prefix]
     if is_dinov2(architecture(encoder)):
-        result["embeddings.mask_token"] = torch.zeros(1, encoder.dim)  # not used, but looked for in the file
+        result["embeddings.mask_token"] = torch.zeros(1, encoder.dim)  # not used, but expected in the file
     return result

@@ -40,7 +40,7 @@ def model_card(
     measured: Measured | None = None,
     license: str | None = None,
 ) -> str:
-    """The card as Markdown with YAML front matter. It says what is known and no more.
+    """The card as Markdown with YAML front matter, limited to known facts.
 
     name: of the exported file or folder; notes: about the export, a sentence each.
     """
@@ -91,7 +91,7 @@ def _templates() -> jinja2.Environment:
 
 
 def _cell(value: Any) -> str:
-    """In a table of Markdown."""
+    """The value as a cell of a Markdown table."""
     return " ".join(str(value).replace("|", "\\|").split())
 
 
@@ -108,7 +108,7 @@ def _front_matter(kind: Format, record: Run | None, license: str | None) -> str:
 
 
 def _recipe(record: Run, run: RunFolder) -> dict[str, str]:
-    """What is known about the training besides its settings."""
+    """Known facts about the training besides its settings."""
     environment = record.environment
     return {
         "data": _words(record.config.get("data")),
@@ -136,7 +136,7 @@ def _words(value: Any) -> str:
 def collect_results(name: str, fingerprint: str, place: Path | None) -> Measured:
     """Results in JSON files that evaluations wrote: one file, or all in a folder and below it.
 
-    name: by which the encoder was opened; fingerprint: of its weights.
+    name: the name the encoder was opened by; fingerprint: of its weights.
     """
     if place is None:
         return Measured()
@@ -152,7 +152,7 @@ def collect_results(name: str, fingerprint: str, place: Path | None) -> Measured
             if file == place:
                 raise UserError(f"results={file} is not a result of an evaluation. Name one, or a folder of them.")
             continue
-        # A name is not enough: training may have gone on since, and the context encoder has the same one.
+        # A name is not enough: training may have continued since, and the context encoder has the same name.
         measured_on = result["protocol"].get("fingerprint")
         same_name = result["protocol"].get("encoder") == name
         if measured_on == fingerprint or (same_name and measured_on is None):
@@ -163,7 +163,7 @@ def collect_results(name: str, fingerprint: str, place: Path | None) -> Measured
 
 
 def _rows(result: dict[str, Any]) -> list[list[str]]:
-    """A line for each number."""
+    """A table row for each number."""
     settings = ", ".join(unusual_settings(result["protocol"])) or "as usual"
     before = [result["task"], result.get("data", ""), settings]
     return [[*before, name, f"{value:.2f}"] for name, value in result["numbers"].items()]

@@ -35,7 +35,7 @@ def _check(encoder: ViTEncoder) -> None:
 
 
 def _write(encoder: ViTEncoder, path: Path, run: RunFolder | None) -> tuple[str, ...]:
-    notes = [f"The number of heads is not in the file: {heads_of(encoder.encoder.vit)} in the encoder."]
+    notes = [f"The file does not store the number of heads, which is {heads_of(encoder.encoder.vit)}."]
     eps = norm_eps_of(encoder.encoder.vit)
     if eps != _EPS:
         notes.append(f"Its layer norms had ε {eps:g}; the published code has {_EPS:g}.")
@@ -95,7 +95,7 @@ def _predictor(
         where = sincos_positions(grid, dim)[None]
     else:
         where = resample_abs_pos_embed(positions[None], list(grid), list(spec.grid), num_prefix_tokens=0)
-    # Readers may tell the two by which comes first, as in the published files.
+    # Readers may tell StoP from I-JEPA by which of these comes first, as in the published files.
     released = config["positions"]["convention"] == "released"
     first = {"mask_token": mask_token.view(1, 1, dim), "predictor_pos_embed": where}
     renamed = dict(reversed(first.items())) if released else first
@@ -104,13 +104,13 @@ def _predictor(
         renamed[f"{_PREDICTOR[head]}.{rest}"] = tensor
     reads, why, other = ("StoP", "A's bias", "I-JEPA") if released else ("I-JEPA", "the mask token", "StoP")
     return renamed, (
-        f"The predictor has {config['predictor']['heads']} heads and is read right by {reads}'s published code, "
+        f"The predictor has {config['predictor']['heads']} heads and is read correctly by {reads}'s published code, "
         f"which adds {why} to masked tokens; {other}'s would load it and predict something else."
     )
 
 
 def _progress(record: Run, checkpoint: Path) -> dict[str, Any]:
-    """How far training was, as far as the run tells."""
+    """The progress of the training; None for values that the run does not record."""
     batch_size, samples = record.config["batch_size"], record.environment.get("images")
     step = read_state(checkpoint)["step"]
     last = {name: record.series[name].last if name in record.series else None for name in ("loss", "lr")}
@@ -124,7 +124,7 @@ def _progress(record: Run, checkpoint: Path) -> dict[str, Any]:
 
 
 def _part(encoder: ViTEncoder) -> str:
-    """The name in the file of the encoder that was asked for."""
+    """The name of this encoder in the file."""
     return "encoder" if encoder.what.startswith("context ") else "target_encoder"
 
 

@@ -40,7 +40,7 @@ def trace(encoder: ViTEncoder) -> torch.export.ExportedProgram:
 
 
 def metadata(encoder: ViTEncoder) -> dict[str, str]:
-    """What those who feed the program must know, as JSON texts, which such files can carry."""
+    """Facts that callers of the program need, as JSON strings, which such files can hold."""
     values = {
         "mean": encoder.mean,
         "std": encoder.std,
@@ -102,10 +102,10 @@ def _check_onnx(encoder: ViTEncoder) -> None:
 
 
 def _write_onnx(encoder: ViTEncoder, path: Path, run: RunFolder | None) -> tuple[str, ...]:
-    # The exporter takes attention apart into products and a softmax. What follows must have the memory layout of
-    # those, and not of the kernel that torch would run: with a bias they differ.
+    # The exporter decomposes attention into products and a softmax. Later operations must expect their memory layout,
+    # not that of the kernel that torch would run: with a bias they differ.
     with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-        warnings.simplefilter("ignore")  # they are about the exporter's own code
+        warnings.simplefilter("ignore")  # about the exporter's own code
         program = torch.onnx.export(
             trace(encoder), dynamo=True, input_names=["pixel_values"], output_names=list(OUTPUTS), verbose=False
         )

@@ -11,7 +11,7 @@ from flexpredict.errors import UserError, in_a_line
 
 
 def check_push(name: str) -> None:
-    """Refuse what cannot be uploaded before anything is exported."""
+    """Refuse a name that cannot be uploaded to, before anything is exported."""
     try:
         validate_repo_id(name)
     except errors.HFValidationError as error:
@@ -44,9 +44,9 @@ def _place(file: Path, out: Path) -> str:
 def _failures_explained(name: str, out: Path) -> Iterator[None]:
     try:
         yield
-    # HTTPError: of the HTTP library that the hub's own library uses, which is not the same in all its versions.
+    # HTTPError comes from the HTTP library of huggingface_hub, which differs between its versions.
     except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         raise UserError(
             f"push={name} failed: {in_a_line(error, 200)} The export itself is whole, in {out}: "
-            f"repeat with overwrite, or upload it with `hf upload {name} {out}`."
+            f"repeat with overwrite=true, or upload it with `hf upload {name} {out}`."
         ) from error

@@ -89,7 +89,7 @@ def _write(encoder: ViTEncoder, folder: Path, run: RunFolder | None) -> tuple[st
 
 
 def _global_pool(encoder: ViTEncoder) -> str:
-    """timm's word for how the model pools. Its Beit has a final norm if and only if it does not average."""
+    """timm's name of the pooling. Its Beit has a final norm if and only if it does not average."""
     if _lacks_norm(encoder):
         return "avg"
     if encoder.pooling == "class":
@@ -103,7 +103,7 @@ def _lacks_norm(encoder: ViTEncoder) -> bool:
 
 
 def _pools(encoder: ViTEncoder) -> bool:
-    """Whether timm's model makes the one vector of an image itself."""
+    """Whether timm's model itself pools an image into one vector."""
     return not is_relative(encoder) or _global_pool(encoder) == "token"
 
 

@@ -1,4 +1,4 @@
-"""Proof that an exported encoder is the one it was made from: both are shown the same images."""
+"""Verifies that an exported encoder gives the same features as the original, on the same images."""
 
 from dataclasses import dataclass
 
@@ -27,9 +27,9 @@ class Difference:
 
 @torch.no_grad()
 def verify(encoder: ViTEncoder, read: Reader, kind: str) -> Difference:
-    """How far the features of `read` are from the encoder's; refused where that is more than rounding.
+    """The difference between the features of `read` and the encoder's; refused if it is more than rounding.
 
-    kind: what was read, for the message.
+    kind: the kind of export, for messages.
     """
     images = shown_images(encoder.image_size)
     wanted, found = outputs_of(encoder, images), read(images)
@@ -59,6 +59,6 @@ def verify(encoder: ViTEncoder, read: Reader, kind: str) -> Difference:
 
 
 def shown_images(size: tuple[int, int]) -> Tensor:
-    """Noise, which leaves no weight of the patch embedding unused: B 3 H W uint8."""
+    """Noise, which makes use of every weight of the patch embedding: B 3 H W uint8."""
     keys = sample_keys(stream_key(0, "exported images"), torch.arange(SHOWN_IMAGES))
     return uniform(keys, 3 * size[0] * size[1]).mul(256).byte().view(SHOWN_IMAGES, 3, *size)

@@ -1,4 +1,4 @@
-"""Settings that many verbs share: which encoder, which hardware, frozen features."""
+"""Settings that many commands share: encoder, hardware, frozen features."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenFeatures(EncoderChoice, Extraction):
-    """Features of a frozen encoder, and what computes them.
+    """Features of a frozen encoder, and the hardware that computes them.
 
     Args:
         accelerator: auto, cpu, cuda or mps.
@@ -23,7 +23,7 @@ class FrozenFeatures(EncoderChoice, Extraction):
     devices: int | str = 1
 
     def open_workspace(self) -> "Workspace":
-        """The encoder, and the processes that share the work."""
+        """Open the encoder, and start the processes that share the work."""
         from flexpredict.features.workspace import open_workspace
         from flexpredict.training.engine import launch_fabric
 

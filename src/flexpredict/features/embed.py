@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedSettings(FrozenFeatures):
-    """What `embed` takes.
+    """Settings of `embed`.
 
     Args:
         data: images to embed. stream:DATA is read in order.
@@ -36,8 +36,8 @@ def embed(asked: EmbedSettings) -> "EmbedResult":
     """Write the features of all images into one file.
 
     A .parquet table has one row for each image, with its name and class. For .npy and .safetensors arrays the names
-    are in a text file beside them. Memory does not grow with the number of images. Run it again to go on after an
-    interruption: finished work waits in OUT.parts.
+    are in a text file beside them. Memory does not grow with the number of images. Run it again to continue after
+    an interruption: finished work is kept in OUT.parts.
     """
     from flexpredict.features.embedding import require_free, write_embedding
     from flexpredict.features.workspace import open_workspace

@@ -1,7 +1,7 @@
 """Writes the features of any number of images into one file.
 
-Parts are kept beside the file until all of them are there, and are then joined one by one: at no time is more than
-one part in memory, and interrupted work goes on after the last part.
+Parts are kept beside the file until all are finished, and are then joined one by one: no more than one part is in
+memory, and interrupted work continues after the last part.
 """
 
 from dataclasses import dataclass, field, replace
@@ -29,20 +29,20 @@ from flexpredict.progress import Counting
 from flexpredict.showing import numbers_table
 from flexpredict.training.engine import on_first_rank
 
-# To be changed whenever the same settings would give other parts.
+# Change this whenever the same settings would give other parts.
 _VERSION = 2
 _SKIPPED_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """What `embed` wrote."""
+    """The result of `embed`."""
 
-    files: list[Path]  # the one that was asked for, and those beside it
+    files: list[Path]  # the requested file, then those beside it
     images: int
     skipped: int  # images that could not be read
     shape: FeatureShape
-    examples: list[UnreadableImage] = field(default_factory=list)  # the first of those skipped
+    examples: list[UnreadableImage] = field(default_factory=list)  # the first skipped images
 
     @property
     def warnings(self) -> list[str]:
@@ -73,7 +73,7 @@ class EmbedResult:
 
 
 def write_embedding(space: Workspace, images: ImageSource | ImageStream, asked: EmbedSettings) -> EmbedResult:
-    """Write the features of all images into one file, or go on where this was interrupted.
+    """Write the features of all images into one file, or continue after an interruption.
 
     The file is the same for any number of processes that share the work.
     """
@@ -83,8 +83,8 @@ def write_embedding(space: Workspace, images: ImageSource | ImageStream, asked: 
     shape = feature_shape(encoder, asked, patches)
     if is_stream(images) and fabric.world_size > 1:
         raise UserError(
-            f"{images.name} is a stream, which one process reads from beginning to end, but there are "
-            f"{fabric.world_size}. Use devices=1, or convert it once with `flexpredict pack`."
+            f"{images.name} is a stream, which only one process can read, but there are {fabric.world_size}. Use "
+            "devices=1, or convert it once with `flexpredict pack`."
         )
     size = images_in_part(shape.bytes_per_image)
     described = asked.describe(encoder) | {"patches": patches or "none", "data": images.name}
@@ -99,7 +99,7 @@ def write_embedding(space: Workspace, images: ImageSource | ImageStream, asked: 
 
 
 def require_free(asked: EmbedSettings, fabric: Fabric) -> tuple[EmbeddingFiles, PartsFolder]:
-    """The files and parts of an embedding; refuses a place that cannot be written to or that holds other files."""
+    """The files and parts of an embedding; refuses an `out` that is a folder, or files that already exist."""
     out = Path(asked.out)
     files, parts = EmbeddingFiles(out), PartsFolder(out.with_name(f"{out.name}.parts"))
     on_first_rank(fabric, lambda: files.require_free(parts.is_begun(), asked.overwrite))

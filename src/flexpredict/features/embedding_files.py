@@ -1,4 +1,4 @@
-"""The files of a finished embedding: all parts as if they were one, in each format, and when they may be written."""
+"""The files of a finished embedding: joins all parts, writes each format, and protects existing files."""
 
 import glob
 import json
@@ -25,13 +25,13 @@ _SAFETENSORS_TYPES = {"int64": "I64", "float32": "F32", "float16": "F16"}
 
 @dataclass(frozen=True)
 class JoinedParts:
-    """What is written into the final file; no more than one part is in memory."""
+    """The content of the final file; no more than one part is in memory."""
 
     parts: list[StoredPart] = field(repr=False)  # in order
     shape: FeatureShape
     classes: tuple[str, ...] | None = field(repr=False)  # names of the labels
-    problems: list[UnreadableImage] = field(repr=False)  # what could not be listed
-    facts: dict[str, Any] = field(repr=False)  # encoder, settings and data, for those who open the file
+    problems: list[UnreadableImage] = field(repr=False)  # files that could not be listed
+    facts: dict[str, Any] = field(repr=False)  # encoder, settings and data, stored in the file
     advance: Callable[[int], None] = field(default=lambda count: None, repr=False)  # called after each part
 
     def rows(self) -> int:
@@ -73,7 +73,7 @@ class JoinedParts:
 
 @dataclass(frozen=True)
 class EmbeddingFiles:
-    """`path` and the files beside it. `path` is written last: where it exists, all the others do and belong to it."""
+    """`path` and the files beside it. `path` is written last: if it exists, the others do too and belong to it."""
 
     path: Path
 
@@ -98,9 +98,9 @@ class EmbeddingFiles:
     def write(self, joined: JoinedParts) -> list[Path]:
         """Join the parts, and return the files that were written."""
         for file in self.possible():
-            file.unlink(missing_ok=True)  # `path` first: from here on no old file is taken for a new one
+            file.unlink(missing_ok=True)  # `path` first, so that no old file is taken for a new one
             for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
-                leftover.unlink()  # of a process that was killed while it joined
+                leftover.unlink()  # of a process that was killed while joining
         if joined.count_skipped():
             write_lines_atomically(self.possible()[-1], (_one_line(str(failure)) for failure in joined.skipped()))
         write, _ = FORMATS[self.path.suffix]
@@ -108,7 +108,7 @@ class EmbeddingFiles:
         return [file for file in self.possible() if file.exists()]
 
     def passes(self, joined: JoinedParts) -> int:
-        """How often all parts are read, for the progress."""
+        """How often all parts are read, for the progress bar."""
         return 1 if self.path.suffix == ".parquet" else 1 + len(joined.tensors())
 
 
@@ -126,14 +126,14 @@ def write_npy(path: Path, joined: JoinedParts) -> None:
 
     def write(name: str, temporary: Path) -> None:
         shape, dtype = joined.tensors()[name]
-        # The header of an array of this shape and type; broadcast, it takes no memory. Not a memory map, which ends
+        # Broadcasting gives the header of an array of this shape and type without its memory. A memory map would kill
         # the process when the disk is full.
         header = npy.header_data_from_array_1_0(np.broadcast_to(np.zeros((), dtype), shape))
         with temporary.open("wb") as file:
             npy.write_array_header_1_0(file, header)
             _write_tensor(file, name, joined)
 
-    # The features themselves come last: where they are, all the rest is.
+    # Features come last: if they exist, so does everything else.
     for name in sorted(joined.tensors(), key="features".__eq__):
         write_atomically(path if name == "features" else beside(path, f".{name}.npy"), partial(write, name))
 
@@ -151,7 +151,7 @@ def write_safetensors(path: Path, joined: JoinedParts) -> None:
 
 
 def _safetensors_header(joined: JoinedParts) -> bytes:
-    """By hand, as the library writes only tensors in memory: 8 bytes of length, then type, shape and place."""
+    """Made by hand, as the library only writes tensors in memory: 8 bytes of length, then type, shape and offsets."""
     header: dict[str, object] = {"__metadata__": {"flexpredict": joined.described()}}
     place = 0
     for name, (shape, dtype) in joined.tensors().items():
@@ -174,7 +174,7 @@ def _write_names(path: Path, joined: JoinedParts) -> None:
 
 
 def _one_line(text: str) -> str:
-    """As a JSON string where there is a line break or another odd character, or where it begins like one."""
+    """The text itself, or a JSON string if it is not printable or begins with a quotation mark."""
     return text if text.isprintable() and not text.startswith('"') else json.dumps(text)
 
 
@@ -184,7 +184,7 @@ def write_parquet(path: Path, joined: JoinedParts) -> None:
     words, counted = ([name for name in names if name in schema.names] for names in (["class"], ["index", "label"]))
 
     def write(temporary: Path) -> None:
-        # Features hardly ever repeat: a dictionary of them, or their extremes, would be of no use.
+        # Features hardly ever repeat, so neither a dictionary nor statistics of them would help.
         with ParquetWriter(temporary, schema, use_dictionary=words, write_statistics=counted) as writer:
             for part in joined.each():
                 if part.facts["rows"]:

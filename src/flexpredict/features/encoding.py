@@ -17,10 +17,10 @@ PatchType = Literal["float16", "float32"]
 
 @dataclass(frozen=True)
 class FeatureShape:
-    """What there is for each image."""
+    """The shape of the features of one image."""
 
     dim: int  # of its vector
-    grid: Grid | None = None  # rows and columns of patches; None where patches are not wanted
+    grid: Grid | None = None  # rows and columns of patches; None without patch features
     patch_dim: int = 0
     patch_type: PatchType | None = None
 
@@ -35,7 +35,7 @@ class FeatureShape:
 
 @torch.no_grad()
 def feature_shape(encoder: ImageEncoder, how: Extraction, patches: PatchType | None = None) -> FeatureShape:
-    """Found with a blank image, so that what an encoder cannot give is refused before any work."""
+    """The shape of features, found with a blank image, so that impossible requests are refused before any work."""
     height, width = size = how.size_for(encoder)
     encoder.check_size(size)
     encoder.check_layers(how.layers)
@@ -77,7 +77,7 @@ def concatenated(layers: list[Tensor], what: str) -> Tensor:
 def patch_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int | None = None) -> Grid:
     """Rows and columns of this many patches in an image of this size; by default found with a blank image.
 
-    Refuses an encoder that cannot take such images or whose patches have no places.
+    Refuses an encoder that cannot take such images or whose patches have no known positions.
     """
     (height, width), (patch_height, patch_width) = image_size, encoder.patch_size
     if patches is None:
@@ -85,25 +85,25 @@ def patch_grid(encoder: ImageEncoder, image_size: tuple[int, int], patches: int 
         try:
             with torch.no_grad():
                 patches = encoder(torch.zeros(1, 3, height, width, dtype=torch.uint8)).shape[1]
-        except (RuntimeError, ValueError, AssertionError) as error:  # raised by libraries for what they cannot take
+        except (RuntimeError, ValueError, AssertionError) as error:  # raised by libraries for inputs they cannot take
             raise UserError(
                 f"{encoder.what} cannot encode RGB images of {height}x{width} pixels: {in_a_line(error, 300)} It "
                 "must take 3 channels and images of any size. If only the size is wrong, use another."
             ) from error
-    # A convolutional network has one cell more where its cells do not fill the image.
+    # A convolutional network has one more cell if its cells do not fill the image.
     grids = ((height // patch_height, width // patch_width), (-(-height // patch_height), -(-width // patch_width)))
     for rows, columns in grids:
         if rows * columns == patches:
             return rows, columns
     raise UserError(
         f"{encoder.what} gives {patches} features for an image of {height}x{width}, which its patches of "
-        f"{patch_height}x{patch_width} do not explain, so the places of its patches are unknown. Use another "
+        f"{patch_height}x{patch_width} do not explain, so the positions of its patches are unknown. Use another "
         "encoder, or only its pooled features."
     )
 
 
 def require_finite(vectors: Tensor, encoder: ImageEncoder, describe: Callable[[int], str], indices: Tensor) -> None:
-    """vectors: B D, of the images with these indices (B); `describe` names an image."""
+    """Refuse NaN and infinity. vectors: B D, of the images with these indices (B); `describe` names an image."""
     bad = ~torch.isfinite(vectors).all(dim=1)
     if bad.any():
         raise UserError(

@@ -31,7 +31,7 @@ from flexpredict.settings.augmentation import PRESETS
 from flexpredict.settings.extraction import Extraction
 from flexpredict.sizes import Size
 
-# To be changed whenever the same settings would give other features.
+# Change this whenever the same settings would give other features.
 _VERSION = "2"
 _MOST_UNREADABLE = 0.05
 
@@ -77,7 +77,7 @@ def cached_features(
             "FLEXPREDICT_CACHE to a folder that can be written to."
         ) from error
     stored = make_parts(source, encoder, replace(how, layers=parts.layers), parts.folder, parts.size, fabric, console)
-    # A part without any readable image has no width.
+    # The features of a part without readable images have no width.
     filled = [part.tensor("features") for part in stored if part.facts["rows"]]
     if parts.layers > how.layers:
         filled = [features[:, -encoder.dim :] for features in filled]
@@ -92,7 +92,7 @@ def cached_features(
 
 @dataclass(frozen=True)
 class _CachedParts:
-    """Where features of the last so many layers are kept."""
+    """The cache for features of the last `layers` layers."""
 
     layers: int
     size: int  # images in each part but the last
@@ -103,7 +103,7 @@ class _CachedParts:
 
 
 def _cached_parts(encoder: ImageEncoder, source: ImageSource, how: Extraction, fabric: Fabric) -> _CachedParts:
-    """Where to keep the features, or where features of more layers are kept already: the last layer is among them."""
+    """The cache for the features, or a complete cache of more layers, which contain the last one."""
     described, fingerprint = how.describe(encoder), source.fingerprint()
 
     def of_layers(layers: int) -> _CachedParts:
@@ -153,7 +153,7 @@ def make_parts(
     console: Console,
     patches: PatchType | None = None,
 ) -> list[StoredPart]:
-    """All parts, in order, after those that are missing were made. Several processes share the parts of a source.
+    """Make the parts that are missing, and return all, in order. Several processes share the parts of a source.
 
     size: images in each part but the last. patches: keep the features of all patches too, as numbers of this type.
     """
@@ -176,7 +176,7 @@ def make_parts(
     with Counting(console, f"features of {images.name}", "images", total, done=done) as counting:
 
         def advance(count: int) -> None:
-            """Processes do not tell each other how far they are: this one's progress stands for all."""
+            """Count the progress of this process for all, as processes do not exchange theirs."""
             counting.add(count * fabric.world_size)
 
         for number, batches in work:
@@ -237,7 +237,7 @@ def _rounded(patches: Tensor, patch_type: PatchType | None, encoder: ImageEncode
 
 
 def _source_batches(source: ImageSource, image_size: Size, how: Extraction, wanted: range) -> Iterator[NamedBatch]:
-    """The images of these numbers."""
+    """Batches of the images with these numbers."""
     first, last = wanted.start, wanted.stop
     batches = evaluation_batches(source, image_size, how.batch_size, first=first, last=last, workers=how.workers)
     for batch in batches:

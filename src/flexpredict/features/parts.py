@@ -1,6 +1,6 @@
-"""A folder of parts: features of a few thousand images each, every part whole or not there.
+"""A folder of parts: features of a few thousand images each, every part complete or absent.
 
-Interrupted work goes on after the last part, several processes make parts without talking to each other, and no more
+Interrupted work continues after the last part, several processes make parts independently of each other, and no more
 than one part is in memory.
 """
 
@@ -24,14 +24,14 @@ from flexpredict.files import remove_half_written, write_atomically, write_json_
 from flexpredict.same_settings import changed_settings, read_settings, require_own_folder, require_same_settings
 
 _STATE = "state.json"
-# The most that is lost by an interruption, and the most that is in memory.
+# Limits of what an interruption can lose, and of what is in memory.
 _MOST_IMAGES = 2048
 _MOST_BYTES = 128 * 2**20
 _USUAL_BATCH = 64
 
 
 def images_in_part(bytes_per_image: int) -> int:
-    """Fewer where images have many features; full batches, where a part has room for them."""
+    """The number of images in a part: fewer if they have many features, and in full batches if these fit."""
     fitting = min(_MOST_IMAGES, max(1, _MOST_BYTES // max(1, bytes_per_image)))
     return fitting - fitting % _USUAL_BATCH if fitting > _USUAL_BATCH else fitting
 
@@ -61,7 +61,7 @@ class StoredPart:
             return dict(json.loads(file.metadata()["facts"]))
 
     def images(self) -> int:
-        """Including those that could not be read."""
+        """The number of images, including those that could not be read."""
         return int(self.facts["rows"]) + int(self.facts["skipped"])
 
     def tensor(self, name: str) -> Tensor:
@@ -78,7 +78,7 @@ class StoredPart:
             return [UnreadableImage(*failure) for failure in json.loads(file.metadata()["skipped"])]
 
     def is_whole(self) -> bool:
-        """Told from the header, without reading the rest."""
+        """Whether the file is complete, judged by its header."""
         try:
             with safe_open(self.path, framework="pt"):
                 return True
@@ -92,8 +92,8 @@ class StoredPart:
                 yield file
         except (OSError, SafetensorError) as error:
             raise UserError(
-                f"{self.path} was made but cannot be read any more: {error}. Run the same again. If several machines "
-                "share the work, they must share this folder (a cache is where FLEXPREDICT_CACHE says)."
+                f"{self.path} was written but can no longer be read: {error}. Run the command again. If several "
+                "machines share the work, they must share this folder (FLEXPREDICT_CACHE sets that of the cache)."
             ) from error
 
 
@@ -107,7 +107,7 @@ class PartsFolder:
         return (self.path / _STATE).is_file()
 
     def begin(self, settings: dict[str, Any], overwrite: bool = False) -> None:
-        """Record the settings, or make sure that they are those of the parts that are there already."""
+        """Record the settings, or refuse them if existing parts were made with others."""
         require_own_folder(self.path / _STATE, "embed", "Move it away, or choose another out.")
         if self.is_begun():
             self._require_same(settings, overwrite)
@@ -136,7 +136,7 @@ class PartsFolder:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Where writing fails, say that the finished parts are not lost."""
+        """If writing fails, add to the error that finished parts are kept."""
         try:
             yield
         except (UserError, OSError, SafetensorError) as error:
@@ -152,7 +152,7 @@ class PartsFolder:
             self.path.rmdir()
 
     def _require_same(self, settings: dict[str, Any], overwrite: bool) -> None:
-        remedy = "Use the same settings again, write to another file, or begin again with overwrite=true."
+        remedy = "Use the same settings again, write to another file, or start again with overwrite=true."
         try:
             before = read_settings(self.path / _STATE, remedy)
         except UserError:

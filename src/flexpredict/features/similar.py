@@ -18,7 +18,7 @@ PICTURES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarSettings(FrozenFeatures):
-    """What `similar` takes.
+    """Settings of `similar`.
 
     Args:
         data: images to search.

@@ -40,7 +40,7 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class SimilarResult:
-    """What `similar` found."""
+    """The result of `similar`."""
 
     queries: list[QueryResult]
     files: list[Path]
@@ -48,11 +48,11 @@ class SimilarResult:
 
     @property
     def neighbors(self) -> list[list[Neighbor]]:
-        """Of each query."""
+        """The neighbors of each query."""
         return [found.neighbors for found in self.queries]
 
     def tables(self) -> list[tuple[str, Table]]:
-        """One for each query."""
+        """One table for each query."""
         shown = []
         for found in self.queries:
             note = " (which is itself in the data, and left out)" if found.in_data else ""
@@ -132,7 +132,7 @@ def _query(query: str | int, source: ImageSource) -> _Query:
         )
     index = int(text)
     if index >= len(source):
-        raise UserError(f"Query {text} is no file and no image of {source.name}, which has 0 to {len(source) - 1}.")
+        raise UserError(f"Query {text} is neither a file nor an image of {source.name} (0 to {len(source) - 1}).")
     try:
         return _Query(Record(source.describe(index), source.encoded(index)), index)
     except UnreadableImage as failure:
@@ -140,7 +140,7 @@ def _query(query: str | int, source: ImageSource) -> _Query:
 
 
 def _query_features(encoder: ImageEncoder, asked: list[_Query], how: Extraction, fabric: Fabric) -> Tensor:
-    """Q D."""
+    """Features of the queries, Q D."""
     images = RecordSource(name="the queries", records=[query.record for query in asked])
     features = extract_features(encoder, images, how, device=fabric.device)
     if features.skipped:

@@ -15,7 +15,7 @@ _CELL, _GAP, _MARGIN, _AFTER_QUERY = 160, 12, 32, 36
 _HEADER, _BETWEEN_ROWS = 34, 22
 _BAR, _TRACK = "#2f6fde", "#e3e7ee"
 _IN_A_LINE, _MOST_LINES = 8, 6  # neighbors of a query beside and below each other
-_SPANS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # of similarities below 1 that bars may show
+_SPANS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # ranges of similarity below 1 that bars may cover
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SheetRow:
 
 
 def similarity_sheet(source: ImageSource, rows: Sequence[SheetRow]) -> Image.Image:
-    """Below each neighbor are its similarity, with a bar, its class and its name."""
+    """Draw the picture: below each neighbor its similarity, with a bar, its class and its name."""
     queries = [upright(row.query.encoded, row.query.name, shorter_side=_CELL) for row in rows]
     shown = [row.neighbors[: _IN_A_LINE * _MOST_LINES] for row in rows]
     tile, step, low = _layout(source, queries, [neighbor for neighbors in shown for neighbor in neighbors])
@@ -70,14 +70,14 @@ def similarity_sheet(source: ImageSource, rows: Sequence[SheetRow]) -> Image.Ima
 def _layout(
     source: ImageSource, queries: Sequence[Image.Image], shown: Sequence[Neighbor]
 ) -> tuple[tuple[int, int], int, float]:
-    """Width and height of a picture, the step from one line to the next, and the similarity that has no bar."""
+    """Width and height of a picture, the step from one line to the next, and the similarity where bars begin."""
     # Tiles have the aspect ratio that is typical of the images.
     aspects = [picture.width / picture.height for picture in queries]
     aspects += [width / height for height, width in source.sizes()]
     tile = _CELL, round(_CELL / float(np.clip(np.median(aspects), 0.75, 1.6)))
     text = 66 if any(neighbor.class_name for neighbor in shown) else 48
     span = 1 - min((neighbor.similarity for neighbor in shown), default=0.0)
-    # Between 0.998 and 1 bars from 0 on would all be full.
+    # For similarities between 0.998 and 1, bars that begin at 0 would all look full.
     low = 1 - next((nice for nice in _SPANS if span < nice + 1e-9), 1.0)
     return tile, tile[1] + text + _BETWEEN_ROWS, low
 
@@ -90,7 +90,7 @@ def _draw_neighbor(
     tile: tuple[int, int],
     low: float,
 ) -> None:
-    """corner: left and top. tile: width and height. low: the similarity that has no bar."""
+    """corner: left and top. tile: width and height. low: the similarity where bars begin."""
     draw = ImageDraw.Draw(sheet)
     try:
         picture = upright(source.encoded(neighbor.index), neighbor.name, shorter_side=_CELL)
@@ -110,5 +110,5 @@ def _draw_neighbor(
 
 
 def _short_name(name: str, source: ImageSource) -> str:
-    """Without the name of the data and without folders, which most images share."""
+    """The file name without the name of the data and its folders, which most images share."""
     return shortened(PurePath(name.removeprefix(source.name).lstrip("/, ")).name, 13, _CELL)

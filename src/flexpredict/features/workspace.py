@@ -1,4 +1,4 @@
-"""What commands work with: an encoder, the processes that share the work, and a console for progress."""
+"""The workspace of a command: an encoder, the processes that share the work, and a console for progress."""
 
 from dataclasses import dataclass, fields
 
@@ -20,7 +20,7 @@ from flexpredict.training.engine import launch_fabric
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a command works with."""
+    """The encoder, processes and console of a command."""
 
     encoder: ImageEncoder
     fabric: Fabric
@@ -37,7 +37,7 @@ class Workspace:
 
 
 def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions) -> Workspace:
-    """The encoder of this name, which is introduced on the console."""
+    """Open an encoder, and describe it on the console."""
     console = open_console(fabric)
     how = {field.name: getattr(options, field.name) for field in fields(EncoderOptions)}
     opened = open_encoder(encoder, **how)
@@ -50,7 +50,7 @@ def open_workspace(encoder: EncoderLike, fabric: Fabric, options: EncoderOptions
 
 
 def launch_one(accelerator: str, task: str) -> Fabric:
-    """A single process, for what several cannot share."""
+    """Launch a single process, for work that several cannot share."""
     fabric = launch_fabric(accelerator, 1)
     if fabric.world_size > 1:
         raise UserError(f"{task} is evaluated by one process. Start it without torchrun.")
@@ -58,5 +58,5 @@ def launch_one(accelerator: str, task: str) -> Fabric:
 
 
 def open_console(fabric: Fabric) -> Console:
-    """Only the first process speaks."""
+    """A console on which only the first process prints."""
     return Console(soft_wrap=True, quiet=not fabric.is_global_zero)

@@ -33,7 +33,7 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class Masks:
-    """Patch indices (row-major), ascending, for C contexts an image and M target blocks a context.
+    """Patch indices (row-major), ascending, for C contexts per image and M target blocks per context.
 
     context: B C Nc int64, targets: B C M Nt int64.
     """

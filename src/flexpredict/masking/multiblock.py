@@ -37,7 +37,7 @@ _RETRIES = 16
 
 
 def sample_multiblock(masking: Masking, grid: Grid, key: int, rows: Patches) -> tuple[Patches, Patches]:
-    """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
+    """Context R Nc and targets R M Nt for R rows of the batch; `rows` gives their numbers."""
     target = _target_size(masking, grid, stream_key(key, "target scale"), stream_key(key, "target aspect"))
     context = _context_size(masking, grid, stream_key(key, "context scale"), stream_key(key, "context aspect"))
     blocks = 1 + masking.targets
@@ -71,7 +71,7 @@ def check_multiblock(masking: Masking, grid: Grid) -> None:
     wanted = f"{needed} patches of context (masking.min_context={masking.min_context:g})"
     if math.prod(context) - math.prod(target) < needed:
         raise UserError(
-            f"{blocks} cannot be sure to leave {wanted}. Lower masking.target_scale or masking.min_context, raise "
+            f"{blocks} may leave fewer than {wanted}. Lower masking.target_scale or masking.min_context, raise "
             "masking.context_scale, or use more patches (larger images or smaller patches)."
         )
     left, _ = _lay_out(row_numbers(0, np.arange(1024), 1 + masking.targets), target, context, grid)
@@ -84,7 +84,7 @@ def check_multiblock(masking: Masking, grid: Grid) -> None:
 
 
 def _lay_out(numbers: Numbers, target: Size, context: Size, grid: Grid) -> tuple[Bits, Patches]:
-    """Place a context block and M targets by R 1+M numbers: the context left over R H K, corners of targets R M."""
+    """Place a context block and M targets by R 1+M numbers: remaining context R H K, corners of targets R M."""
     corners = choose_corners(numbers[:, 1:], _all_places(target, grid), grid)
     around = choose_corners(numbers[:, 0], _all_places(context, grid), grid)
     taken = np.bitwise_or.reduce(block_bits(corners.T, target, grid), axis=0)

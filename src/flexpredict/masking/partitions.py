@@ -1,4 +1,4 @@
-"""Masks that share out all patches, so that each is context or target: random ones (MAE), blocks (BEiT, data2vec).
+"""Masks in which every patch is either context or target: random ones (MAE), blocks (BEiT, data2vec).
 
 Every image has the same number of masked patches, so a batch needs no cutting.
 """
@@ -12,7 +12,7 @@ from flexpredict.masking.rectangles import Mask, Numbers, Patches, in_span, row_
 from flexpredict.settings.masking import Masking
 from flexpredict.sizes import Grid
 
-# Most blocks in one mask. Where they mask too little, the rest is masked from the top or the bottom of the grid.
+# Most blocks in one mask. If they mask too little, the rest is masked from the top or the bottom of the grid.
 _MAX_BLOCKS = 64
 
 

@@ -2,7 +2,7 @@
 
 One random number decides both scale and aspect. No block reaches the last row or column. Where a context stays too
 small, targets are left in it one by one, and so leak into it. Contexts are cut to the smallest of the batch from the
-bottom up. Unlike the original it cannot hang: `check_published` refuses the grids on which that does.
+bottom up. Unlike the original it cannot hang: `check_published` refuses the grids on which the original does.
 """
 
 import math
@@ -35,7 +35,7 @@ _LEVELS = 1024
 
 
 def sample_published(masking: Masking, grid: Grid, key: int, rows: Patches) -> tuple[Patches, Patches]:
-    """Context R Nc and targets R M Nt for R rows of the batch, of which `rows` gives the numbers."""
+    """Context R Nc and targets R M Nt for R rows of the batch; `rows` gives their numbers."""
     target = _size(grid, stream_key(key, "target size"), masking.target_scale, masking.target_aspect)
     context = _size(grid, stream_key(key, "context size"), masking.context_scale, _SQUARE)
 

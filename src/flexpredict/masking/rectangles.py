@@ -39,12 +39,12 @@ def row_words(key: int, rows: Patches, count: int) -> Words:
 
 
 def row_numbers(key: int, rows: Patches, count: int) -> Numbers:
-    """The same as numbers."""
+    """`row_words` as uniform numbers."""
     return as_numbers(row_words(key, rows, count))
 
 
 def as_numbers(words: Words) -> Numbers:
-    """... -> ..., multiples of 2^-24."""
+    """Words ... -> uniform numbers ..., multiples of 2^-24."""
     return (words >> np.uint32(8)) * np.float32(2.0**-24)
 
 
@@ -52,7 +52,7 @@ def as_ranks(words: Words, maps: Words) -> Ranks:
     """A random order of the N patches for each row: N, R 2 -> R N, odd numbers, none of them twice in a row.
 
     All rows share the order of the N words; each reads it through an affine map of its own, modulo a power of two. So
-    every order is equally likely in a row, two rows are all but independent, and a patch costs one product.
+    every order is equally likely in a row, two rows are nearly independent, and a patch costs one multiplication.
     """
     patches = len(words)
     kind = np.dtype(np.uint16 if patches <= 2**14 else np.uint32)
@@ -81,19 +81,19 @@ def block_patches(corners: Patches, size: Size, grid: Grid) -> Patches:
 
 
 def block_bits(corners: Patches, size: Size, grid: Grid) -> Bits:
-    """The same blocks as bits: ... -> ... H K."""
+    """`block_patches` as bits: ... -> ... H K."""
     top, left = np.divmod(corners, grid[1])
     return _spans(grid[0], size[0])[top][..., None] * _span_words(grid[1], size[1])[left][..., None, :]
 
 
 def count_patches(bits: Bits) -> Patches:
-    """R H K -> R."""
+    """The number of patches in each row: R H K -> R."""
     counts: Patches = np.bitwise_count(bits).sum(axis=(-2, -1), dtype=np.int64)
     return counts
 
 
 def as_mask(bits: Bits, grid: Grid) -> Mask:
-    """R H K -> R N."""
+    """Bits as a mask: R H K -> R N."""
     columns = np.unpackbits(bits.view(np.uint8), axis=-1, count=grid[1], bitorder="little")
     return columns.view(np.bool_).reshape(len(bits), -1)
 
@@ -128,7 +128,7 @@ def _spans(count: int, length: int) -> Mask:
 
 @cache
 def _span_words(count: int, length: int) -> Bits:
-    """The same as bits of words."""
+    """`_spans` as bits of words."""
     whole_words = np.zeros((count - length + 1, -(-count // 64) * 64), dtype=np.bool_)
     whole_words[:, :count] = _spans(count, length)
     return np.packbits(whole_words, axis=-1, bitorder="little").view(np.uint64)

@@ -1,1 +1,1 @@
-"""Objectives, one a file; what they share, and all that the training loop knows of them, is in `method`."""
+"""Objectives, one per file; what they share, and their interface to the training loop, is in `method`."""

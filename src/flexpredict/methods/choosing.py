@@ -1,4 +1,4 @@
-"""From a recipe to its method. What is special about a method stands beside it, in `settle` and `build`."""
+"""Chooses the method of a recipe. What is specific to a method is in `settle` and `build` of its module."""
 
 from dataclasses import replace
 from typing import Protocol
@@ -14,7 +14,7 @@ from flexpredict.sizes import Grid
 
 
 class _MethodModule(Protocol):
-    """What every method's module has besides the method itself."""
+    """The functions that every method's module provides."""
 
     def settle(self, recipe: Recipe, facts: ModelFacts) -> Recipe: ...
 
@@ -25,7 +25,7 @@ _METHODS: dict[MethodName, _MethodModule] = {"ijepa": ijepa, "mae": mae, "data2v
 
 
 def settle_method(recipe: Recipe, facts: ModelFacts) -> Recipe:
-    """The recipe with the defaults of its method filled in; raises where they do not go together."""
+    """The recipe with the defaults of its method filled in; raises if its settings contradict each other."""
     recipe.positions.check()
     positions: EncoderPositions = "learned" if recipe.positions.kind == "learned" else "sincos"
     if facts.relative:

@@ -1,12 +1,12 @@
-"""data2vec: at the masked places of an image, predict what an encoder that sees all of it makes of them.
+"""data2vec: at masked positions, predict the features that an encoder of the whole image computes there.
 
-There is no predictor. The student, which is the encoder itself, sees the visible patches and at each hidden place a
-masked token ψ_j + m̃; one linear layer reads the prediction off its output. The teacher, a moving average of the
+There is no predictor. The student, which is the encoder itself, sees the visible patches and at each hidden position
+a masked token ψ_j + m̃; one linear layer reads the prediction off its output. The teacher, a moving average of the
 student, sees the whole image; the target is the mean of its last K layers, each layer-normed per token.
 
-With stochastic positions the idea is that of the paper, one floor lower. The matrix that projects what is visible is
-here the patch embedding: c_i = ψ_i + A x_i + b for the pixels x_i of a patch, and m_j = ψ_j + A n_j + m̃ with noise
-n_j in pixel space. It is the same A for context and noise, so switching the noise off would blind the encoder.
+Stochastic positions work as in the paper, but in pixel space. The matrix that projects visible patches is here the
+patch embedding: c_i = ψ_i + A x_i + b for the pixels x_i of a patch, and m_j = ψ_j + A n_j + m̃ with noise n_j of the
+size of x_i. Context and noise share A, so switching the noise off would blind the encoder.
 """
 
 import math
@@ -37,7 +37,7 @@ BETA = 2.0
 
 
 class Data2Vec(AveragingMethod):
-    """Student, teacher, and what the student needs besides to be asked for masked patches.
+    """Student, teacher, and the parts with which the student predicts masked patches.
 
     Args:
         encoder: the student; the teacher starts as a copy of it.
@@ -55,7 +55,7 @@ class Data2Vec(AveragingMethod):
         self.layers = layers
 
     def forward(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None = None) -> Prediction:
-        """images: B 3 H W; context: B C Nc and targets: B C 1 Nt, which share out all patches; keys: B C."""
+        """images: B 3 H W; context: B C Nc and targets: B C 1 Nt, together all patches; keys: B C."""
         wanted = self.target_features(images, targets)
         context, targets = context.flatten(0, 1), targets.flatten(0, 2)
         features = self._student(images, context, targets, None if keys is None else keys.flatten())
@@ -64,7 +64,7 @@ class Data2Vec(AveragingMethod):
         return self.regularized(loss, predictions, wanted, places=targets.unsqueeze(1))
 
     def _student(self, images: Tensor, context: Tensor, targets: Tensor, keys: Tensor | None) -> Tensor:
-        """Features at the targets: B Nt d_e. Tokens are seen in any order, as each brings its place along."""
+        """Features at the targets: B Nt d_e. Tokens may come in any order, as each has its position."""
         encoder, vit, tokens = self.context_encoder, self.context_encoder.vit, self.predictor
         seen = encoder.embed(images, context)
         prefix, visible = seen.split((vit.num_prefix_tokens, context.shape[1]), dim=1)
@@ -77,7 +77,7 @@ class Data2Vec(AveragingMethod):
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
-        """What is to be predicted: images B 3 H W, targets B C M Nt -> (B·C) M Nt d_e."""
+        """The features to predict: images B 3 H W, targets B C M Nt -> (B·C) M Nt d_e."""
         teacher = self.target_encoder
         x = teacher.embed(images, None)
         total = x.new_zeros((), dtype=torch.float32)
@@ -89,7 +89,7 @@ class Data2Vec(AveragingMethod):
         return features.view(-1, *targets.shape[2:], features.shape[-1])
 
     def compiled_parts(self) -> Iterable[nn.Module]:
-        """Block by block: neither pass is the encoder's own."""
+        """The blocks one by one, because neither pass calls the encoder itself."""
         return chain(self.context_encoder.vit.blocks, self.target_encoder.vit.blocks)
 
 
@@ -109,7 +109,7 @@ class MaskedPatches(nn.Module):
         projection = encoder.vit.patch_embed.proj
         weight_std = _root_mean_square(projection.weight)
         self.stochastic: StochasticPositions = stochastic_positions(settings, projection, weight_std)
-        # In a tuple, so that the encoder stays a part of the method alone.
+        # In a tuple, so that the encoder is registered in the method alone.
         self._encoder = (encoder,)
 
     @property
@@ -120,17 +120,17 @@ class MaskedPatches(nn.Module):
 
 def _root_mean_square(weight: Tensor) -> float:
     if weight.is_meta:
-        return _new_weight_std(weight[0].numel())  # a model of which only the sizes are wanted
+        return _new_weight_std(weight[0].numel())  # a model without values, for its sizes only
     return float(weight.detach().float().square().mean().sqrt())
 
 
 def _new_weight_std(patch_values: int) -> float:
-    """Of the entries of a new patch embedding: uniform up to 1 / √patch_values, as PyTorch makes them."""
+    """Standard deviation of a new patch embedding, which PyTorch draws uniformly up to ±1 / √patch_values."""
     return 1 / math.sqrt(3 * patch_values)
 
 
 def settle(recipe: Recipe, facts: ModelFacts) -> Recipe:
-    """The recipe with data2vec's defaults; raises where it asks for what data2vec cannot do."""
+    """The recipe with data2vec's defaults; raises if it asks for what data2vec cannot do."""
     _refuse_what_it_cannot_do(recipe, facts)
     layers = recipe.targets.layers or max(1, facts.depth // 2)
     values = 3 * (recipe.patch_size or facts.patch_size) ** 2
@@ -149,23 +149,23 @@ def build(recipe: Recipe, encoder: Encoder) -> Data2Vec:
 def _refuse_what_it_cannot_do(recipe: Recipe, facts: ModelFacts) -> None:
     if facts.relative:
         raise UserError(
-            f"{recipe.model} has relative positions, and method data2vec adds those of masked tokens to them. Use "
-            "method=ijepa or mae, or a model with positions of its own such as vit_base_patch16_224."
+            f"{recipe.model} has relative positions, but masked tokens of method=data2vec need absolute ones. Use "
+            "method=ijepa or mae, or a model with absolute positions such as vit_base_patch16_224."
         )
     if recipe.predictor != PredictorSize():
         raise UserError(
-            "The size of a predictor is given (predictor.dim, depth or heads), and data2vec has none: its encoder "
+            "predictor.dim, predictor.depth or predictor.heads is given, but data2vec has no predictor: its encoder "
             "predicts by itself. Leave them out (null), or use method=ijepa."
         )
     if recipe.masking.kind not in ("blocks", "random"):
         raise UserError(
-            f"masking.kind={recipe.masking.kind} leaves patches neither seen nor predicted and predicts some twice, "
-            "and data2vec's encoder sees every place once. Use masking.kind=blocks or random."
+            f"masking.kind={recipe.masking.kind} leaves some patches neither seen nor predicted and predicts others "
+            "twice, but data2vec's encoder must see every position once. Use masking.kind=blocks or random."
         )
     if recipe.masking.keep_targets < 1:
         raise UserError(
-            f"masking.keep_targets={recipe.masking.keep_targets:g} leaves places out, and data2vec's encoder sees "
-            "every place once. Leave it out, or use method=ijepa or mae."
+            f"masking.keep_targets={recipe.masking.keep_targets:g} leaves positions out, but data2vec's encoder "
+            "must see every position once. Leave it out, or use method=ijepa or mae."
         )
     own = "learned" if recipe.positions.kind == "learned" else "sincos"
     if recipe.encoder_positions != own:

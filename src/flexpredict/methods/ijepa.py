@@ -1,12 +1,12 @@
 """I-JEPA: predict the features of masked blocks from the visible rest of the image.
 
 The context encoder f_θ sees the context patches; the target encoder f_θ̄, a moving average of it, sees the whole
-image and says what the masked patches look like in feature space; the predictor g_φ guesses that from the context.
+image and gives the features of the masked patches; the predictor g_φ predicts these from the context.
 
-At half resolution (the paper's Table 8) what is predicted are cells of 2x2 patches. The target encoder's features are
-resized by half (bilinear, which is the mean of the four patches, or their maximum) and then normalized as ever.
+At half resolution (the paper's Table 8) the targets are cells of 2x2 patches. The target encoder's features are
+resized by half (bilinear, which is the mean of the four patches, or their maximum) and then normalized as usual.
 Masks are drawn on the grid of cells; the context encoder sees all patches of the context's cells; and a masked token
-stands at the center of its cell, counted in patches, so that context and targets share one measure of place.
+has the position of its cell's center, counted in patches, so that context and targets share one coordinate system.
 """
 
 from dataclasses import replace
@@ -62,7 +62,7 @@ class IJEPA(AveragingMethod):
 
     @torch.no_grad()
     def target_features(self, images: Tensor, targets: Tensor) -> Tensor:
-        """What is to be predicted: features of the whole image, normalized token by token, at the targets.
+        """The features to predict: those of the whole image, normalized token by token, at the targets.
 
         images: B 3 H W, targets: B C M Nt -> (B·C) M Nt d_e
         """
@@ -76,7 +76,7 @@ class IJEPA(AveragingMethod):
 
     @property
     def reads_targets_only(self) -> bool:
-        """Whether the last block of the target encoder need be computed at the targets only."""
+        """Whether the last block of the target encoder may be computed at the targets only."""
         return self.cell == 1 and self.targets.norm != "tanh" and (self.targets.layers or 1) == 1
 
     def _whole(self, images: Tensor) -> Tensor:

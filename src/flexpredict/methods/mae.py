@@ -1,9 +1,9 @@
-"""MAE: paint the masked patches from the visible ones.
+"""MAE: predict the pixels of the masked patches from the visible ones.
 
-The encoder sees the visible patches (a quarter of them); a light decoder, which is a `Predictor` with pixels for an
-output, sees what the encoder makes of them and a masked token for each hidden patch, and returns the pixels of those.
-Class and register tokens take part in both. With stochastic positions A is the decoder's embedding of the encoder's
-features. (In the paper's hands noise did not help here: exact pixels need an exact place.)
+The encoder sees the visible patches (a quarter of all); a light decoder, which is a `Predictor` that outputs pixels,
+sees their features and a masked token for each hidden patch, and returns the pixels of the hidden ones. Class and
+register tokens take part in both. With stochastic positions A is the decoder's embedding of the encoder's features.
+(In the paper noise did not help here: exact pixels need an exact position.)
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ class MAE(Method):
     Args:
         encoder: the one to train, which is also the result: there is no moving average.
         predictor: the decoder, with `patch_values(encoder)` outputs.
-        normalize_pixels: predict each patch less its mean and over its standard deviation.
+        normalize_pixels: predict each patch minus its mean, divided by its standard deviation.
         l1: weight of the L1 penalty on A.
     """
 
@@ -41,7 +41,7 @@ class MAE(Method):
         """images: B 3 H W; context: B C Nc and targets: B C M Nt, patch indices; keys: B C, noise streams."""
         wanted = self.target_pixels(images, targets)
         context, targets = context.flatten(0, 1), targets.flatten(0, 1)
-        # Class and register tokens stand before the patches, hence at negative indices.
+        # Class and register tokens come before the patches, hence at negative indices.
         first = -self.context_encoder.vit.num_prefix_tokens
         everything = torch.arange(first, context.shape[1], device=context.device).expand(len(context), -1)
         features = self.context_encoder(images, keep=context, read=everything)
@@ -51,7 +51,7 @@ class MAE(Method):
         return self.regularized(loss, predictions, wanted, context, features[:, -context.shape[1] :].detach())
 
     def target_pixels(self, images: Tensor, targets: Tensor) -> Tensor:
-        """What is to be predicted, B C M Nt -> (B·C) M Nt (p·q·3): rows of pixels, the colors of each together."""
+        """The pixels to predict, B C M Nt -> (B·C) M Nt (p·q·3): rows of pixels, the colors of each together."""
         (height, width), grid = self.context_encoder.patch_size, self.context_encoder.grid_of(images)
         pixels = images.float().unflatten(3, (grid[1], width)).unflatten(2, (grid[0], height))
         pixels = pixels.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
@@ -67,7 +67,7 @@ class MAE(Method):
 
 
 def patch_values(encoder: Encoder) -> int:
-    """Numbers in a patch."""
+    """How many numbers a patch has."""
     return int(encoder.vit.patch_embed.proj.weight[0].numel())
 
 

@@ -17,14 +17,14 @@ T = TypeVar("T", bound="AveragingMethod")
 
 
 class Prediction(NamedTuple):
-    """What one pass gives: the loss, and features to judge the health of training by."""
+    """The result of one pass: the loss, and features to judge the health of training by."""
 
     loss: Tensor
     predictions: Tensor  # (B·C) M Nt and the size of a target
     targets: Tensor  # the same shape
-    features: Tensor  # (B·C) ... d_e: those whose collapse would be that of the method
+    features: Tensor  # (B·C) ... d_e: those whose collapse would show that training collapsed
     places: Tensor  # (B·C) ...: where on `mask_grid` each of the features was read
-    penalty: Tensor | None = None  # the part of the loss that regularizes A, where there is one
+    penalty: Tensor | None = None  # the part of the loss that regularizes A, if there is one
 
 
 class MaskedTokens(Protocol):
@@ -42,7 +42,7 @@ class MaskedTokens(Protocol):
 
     @property
     def stochastic(self) -> StochasticPositions:
-        """Their noise, and by it A."""
+        """Their noise, which also holds A."""
 
 
 class Method(nn.Module, ABC):
@@ -67,13 +67,13 @@ class Method(nn.Module, ABC):
 
     @property
     def masked_tokens(self) -> MaskedTokens:
-        """Where ψ, m̃ and A are."""
+        """The part that holds ψ, m̃ and A."""
         return cast(MaskedTokens, self.predictor)
 
     @property
     @abstractmethod
     def saved_encoder(self) -> tuple[Encoder, str]:
-        """The encoder that a run is made for, and what to call it."""
+        """The encoder that a run saves, and what to call it."""
 
     def after_step(self, momentum: float) -> dict[str, float]:
         """Called after a step of the optimizer. Returns values to log. Default: none."""
@@ -84,7 +84,7 @@ class Method(nn.Module, ABC):
         return self.context_encoder.grid_of(images)
 
     def forget_pass(self) -> None:
-        """After a pass whose step is left out: drop what it kept for `after_step`. Default: nothing is kept."""
+        """Drop what a pass kept for `after_step`, because its step is left out. Default: nothing is kept."""
 
     def compiled_parts(self) -> Iterable[nn.Module]:
         """The networks that are worth compiling. Default: the children."""

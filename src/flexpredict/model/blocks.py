@@ -1,4 +1,4 @@
-"""Transformer blocks that are computed only where they are read, or again in the backward pass.
+"""Transformer blocks that are computed only where they are read, or recomputed in the backward pass.
 
 The last block of the target encoder is read at the targets alone, the last block of the predictor at the masked
 tokens alone. All tokens still give keys and values, so what is read is the same as with the whole block.
@@ -40,14 +40,14 @@ def is_plain(block: nn.Module) -> bool:
 
 
 def recompute_in_backward(blocks: Iterable[nn.Module]) -> None:
-    """Less memory for more work: these blocks keep their input only. Numbers, names and weights stay the same."""
+    """Save memory for more work: these blocks keep only their input. Results, names and weights stay the same."""
     for block in blocks:
-        # On the object, not around it: its type, its hooks and the names of its weights are still what others know.
+        # Set on the object, not wrapped around it, so that its type, hooks and weight names stay the same.
         block.forward = partial(_recomputed, block.forward)
 
 
 def _recomputed(forward: Any, *arguments: Any) -> Any:
-    if torch.compiler.is_compiling():  # what is traced is as it is in the forward pass
+    if torch.compiler.is_compiling():  # traced code keeps the rounding of the forward pass
         return checkpoint(forward, *arguments, use_reentrant=False)
     return checkpoint(forward, *arguments, use_reentrant=False, context_fn=as_in_forward)
 

@@ -1,4 +1,4 @@
-"""New encoders from the names of timm's models, and what such a name implies."""
+"""Builds encoders from timm model names, and finds what a name implies."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from flexpredict.model.timm_parts import timm
 from flexpredict.randomness import stream_key
 from flexpredict.settings.recipe import EncoderPositions
 
-_MOST_PATCHES = 2**16  # of an image: attention, and the check of masks, would fill any memory
+_MOST_PATCHES = 2**16  # of an image: with more, attention and the check of masks would fill any memory
 _MOST_BLOCKS = 1000  # of an encoder: each takes time to build before anything is checked
 
 
@@ -31,12 +31,12 @@ def build_encoder(
     Args:
         model: a timm ViT, for example vit_base_patch16_224; sizes in the name are only defaults.
         image_size: height and width of the images.
-        patch_size: side of a patch; the name's own where not given.
+        patch_size: side of a patch; by default the model's own.
         positions: "sincos" (fixed) or "learned"; "relative" for models of BEiT's kind, and for them only.
         class_token: keep the class token of models that have one (the paper's have none); BEiT's kind needs it.
         seed: the initial weights are a function of it alone.
         options: further arguments of timm's constructor, for example {"embed_dim": 96, "depth": 4}, and norm_eps,
-            the ε of layer norms where it is not timm's.
+            the ε of layer norms if it is not timm's.
     """
     facts = model_facts(model, options)
     _check_positions(model, facts, positions, class_token)
@@ -67,7 +67,7 @@ def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
     patches = (image_size[0] // patch_size) * (image_size[1] // patch_size)
     if patches > _MOST_PATCHES:
         raise UserError(
-            f"Image size {image_size[0]}x{image_size[1]} makes {patches:,} patches of {patch_size}, and no more than "
+            f"Image size {image_size[0]}x{image_size[1]} makes {patches:,} patches of {patch_size}, but at most "
             f"{_MOST_PATCHES:,} are possible. Give a smaller image_size or a larger patch_size."
         )
     for side in image_size:
@@ -85,14 +85,14 @@ def check_patches(image_size: tuple[int, int], patch_size: int) -> None:
 
 
 def set_norm_eps(vit: nn.Module, eps: float) -> None:
-    """Checkpoints of other libraries were trained with another ε than timm's 1e-6."""
+    """Set the ε of all layer norms: other libraries train with another one than timm's 1e-6."""
     for module in vit.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = eps
 
 
 def rescale_residual_branches(blocks: nn.Sequential) -> None:
-    """Divide the output of the l-th block's two branches by √(2l), as I-JEPA does, so that depth does not blow up."""
+    """Divide the output of the l-th block's two branches by √(2l), as I-JEPA does, to keep deep encoders stable."""
     with torch.no_grad():
         for layer, block in enumerate(blocks, start=1):
             for branch, output in (("attn", "proj"), ("mlp", "fc2")):
@@ -115,7 +115,7 @@ def _create(model: str, arguments: dict[str, Any]) -> Any:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"timm's '{model}' cannot be built with {arguments}: {reason}. Choose a plain ViT such as "
-            "vit_small_patch16_224, or mend model_options."
+            "vit_small_patch16_224, or correct model_options."
         ) from error
 
 
@@ -161,7 +161,7 @@ def _find_facts(model: str, options: dict[str, Any] | None) -> ModelFacts:
 
 
 def _kind(vit: nn.Module) -> type[Any]:
-    """The encoder for a model of timm's."""
+    """The encoder class for a timm model."""
     return RelativeEncoder if type(vit) is timm.models.beit.Beit else Encoder
 
 
@@ -169,7 +169,7 @@ def _check_positions(model: str, facts: ModelFacts, positions: EncoderPositions,
     if facts.relative and not (positions == "relative" and class_token):
         raise UserError(
             f"timm's '{model}' has relative positions and always a class token, but {positions} positions "
-            f"{'with' if class_token else 'without'} a class token were asked for. Use "
+            f"{'with' if class_token else 'without'} a class token are set. Use "
             "encoder_positions=relative and class_token=true, or a plain ViT such as vit_base_patch16_224."
         )
     if positions == "relative" and not facts.relative:
@@ -180,12 +180,12 @@ def _check_positions(model: str, facts: ModelFacts, positions: EncoderPositions,
 
 
 def _timm_options(options: dict[str, Any] | None) -> dict[str, Any]:
-    """Those that timm's constructor takes itself. Weights come from elsewhere, and never by way of an option."""
+    """The options of timm's own constructor. Those that would load weights are refused."""
     given = options or {}
     fetching = [name for name in given if name in ("checkpoint_path", "cache_dir") or name.startswith("pretrained")]
     if fetching:
         raise UserError(
-            f"The option {fetching[0]} of a model would read weights. Leave it out; init_from is there for that."
+            f"model_options.{fetching[0]} would load weights. Leave it out; init_from loads them instead."
         )
     depth = given.get("depth", 1)
     if not isinstance(depth, int) or not 1 <= depth <= _MOST_BLOCKS:

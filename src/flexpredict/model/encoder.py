@@ -66,7 +66,7 @@ class Encoder(nn.Module):
 
         keep: B N indices of the patches that the transformer sees (all by default); with (B·C) N, each image is
             seen through C different masks in turn.
-        read: B R indices, into what it sees, of the patches whose features are returned (all by default).
+        read: B R indices, among the patches it sees, of those whose features are returned (all by default).
         """
         x = self.embed(images, keep)
         *blocks, last = self.blocks_on(self.grid_of(images), keep)
@@ -83,13 +83,13 @@ class Encoder(nn.Module):
         return [tokens[:, self.vit.num_prefix_tokens :] for tokens in self.last_tokens(images, count)]
 
     def last_tokens(self, images: Tensor, count: int = 1, normed: bool = True) -> list[Tensor]:
-        """The same with class and register tokens, which come first: B (prefix + N) D each.
+        """`last_layers` with class and register tokens, which come first: B (prefix + N) D each.
 
-        normed: apply the final norm, as everybody does; without it tokens keep their lengths.
+        normed: apply the final norm, as usual; without it tokens keep their lengths.
         """
         if not 1 <= count <= self.depth:
             raise UserError(
-                f"Features of the last {count} layers were asked of an encoder of {self.depth}. "
+                f"Features of the last {count} layers were requested from an encoder of {self.depth}. "
                 f"Ask for 1 to {self.depth}."
             )
         x = self.embed(images, keep=None)
@@ -103,12 +103,12 @@ class Encoder(nn.Module):
     def blocks_on(self, grid: Grid, keep: Tensor | None = None) -> Sequence[Callable[[Tensor], Tensor]]:
         """The blocks in their order, for tokens of these patches of this grid (all by default), prefix tokens first.
 
-        B (prefix + N) D -> the same, each.
+        Each: B (prefix + N) D -> B (prefix + N) D.
         """
         return self.vit.blocks  # type: ignore[no-any-return]
 
     def resized(self, grid: Grid) -> "Encoder":
-        """A copy whose own grid is another one: sines and cosines computed anew, learned positions interpolated."""
+        """A copy for another grid: sines and cosines computed anew, learned positions interpolated."""
         other = copy.deepcopy(self)
         other.vit.patch_embed.set_input_size(img_size=(grid[0] * self.patch_size[0], grid[1] * self.patch_size[1]))
         if self.vit.pos_embed is not None:
@@ -124,7 +124,7 @@ class Encoder(nn.Module):
 
     @staticmethod
     def check(vit: nn.Module) -> None:
-        """Refuse models that masking cannot be done with."""
+        """Refuse models that do not support masking."""
         if type(vit) is not VisionTransformer or type(vit.patch_embed) is not PatchEmbed or vit.pos_embed is None:
             raise UserError(
                 f"{type(vit).__name__} is not a plain vision transformer: masking needs one that cuts the image into "

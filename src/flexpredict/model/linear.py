@@ -1,10 +1,10 @@
 """Linear layers by the faster of the two matrix libraries in torch's CPU build.
 
-torch multiplies float32 matrices by MKL, which has no AVX-512 code for processors that are not Intel's. oneDNN, which
-torch has as well and uses for bfloat16, has: on an AMD Zen 5 it is 2.2 times as fast. Everywhere else, and whenever
-torch traces, compiles, counts or casts, these layers are torch's own.
+torch multiplies float32 matrices by MKL, which has AVX-512 code for Intel processors only. oneDNN, which torch uses
+for bfloat16, has it for others too: on an AMD Zen 5 it is 2.2 times as fast. Everywhere else, and whenever torch
+traces, compiles, counts or casts, these layers are torch's own.
 
-Within `bfloat16_products` they round what they multiply to bfloat16, for CPUs that have instructions for that.
+Within `bfloat16_products` these layers round factors to bfloat16, for CPUs that have instructions for that.
 """
 
 import platform
@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_WORTH_A_CALL = 128  # of a matrix's sides: at 96 both libraries take the same time, at 192 oneDNN takes half
+_WORTH_A_CALL = 128  # shortest side of a matrix: at 96 both libraries take the same time, at 192 oneDNN takes half
 _rounding = [False]  # a list, because torch.compile cannot look into variables of contexts or threads
 
 
 @contextmanager
 def bfloat16_products(rounding: bool = True) -> Iterator[None]:
-    """Linear layers round both factors and the product to bfloat16; they sum, and all else is, in float32."""
+    """Linear layers round both factors and the product to bfloat16; sums and all else stay in float32."""
     before, _rounding[0] = _rounding[0], rounding
     try:
         yield
@@ -33,7 +33,7 @@ def bfloat16_products(rounding: bool = True) -> Iterator[None]:
 
 
 def as_in_forward() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """For torch.utils.checkpoint: what is computed again in the backward pass is rounded as it was."""
+    """Contexts for torch.utils.checkpoint: recomputation in the backward pass rounds as the forward pass did."""
     return nullcontext(), bfloat16_products(_rounding[0])
 
 
@@ -55,7 +55,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def products(left: Tensor, right: Tensor) -> Tensor:
-    """`left @ right` of M matrices, one after the other where oneDNN is faster by more than the calls take.
+    """`left @ right` of M matrices, one by one if oneDNN saves more time than the calls take.
 
     M R K, M K C -> M R C, without gradients
     """
@@ -80,7 +80,7 @@ def use_faster_linear(network: nn.Module) -> None:
 
 @cache
 def onednn_is_faster() -> bool:
-    """Known from the processor and never measured, so that two starts of a run round alike."""
+    """Decided by the processor and never measured, so that two starts of a run round alike."""
     return (
         torch.backends.mkl.is_available()
         and torch.backends.mkldnn.is_available()
@@ -102,7 +102,7 @@ def _for_onednn(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype == torch.float32
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
-        # Whoever looks at each operation (exports, counters of operations) wants those that are known.
+        # Tools that inspect each operation (exports, counters of operations) need torch's standard ones.
         and not torch._C._len_torch_dispatch_stack()
     )
 
@@ -134,7 +134,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor) -> Tensor:
-    """gradientᵀ x, by the order that oneDNN is quicker at. T N, T K -> N K"""
+    """gradientᵀ x, in the order that is faster with oneDNN. T N, T K -> N K"""
     if gradient.shape[1] > x.shape[1]:
         return _product(x.T, gradient.T).T
     return _product(gradient.T, x.T)

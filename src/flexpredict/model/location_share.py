@@ -1,14 +1,14 @@
-"""Location share: how much of what patch features say is only where the patch is.
+"""Location share: how much of the variance of patch features only shows where the patch is.
 
     location share = variance over positions of the mean feature of each position / total variance of patch features
 
 0: the mean feature is the same everywhere; 1: all features of a position are alike, whatever the image shows. Means
-of few samples vary by chance, so the plain ratio would be well above 0 even for features that know nothing of their
-place. With k positions, n_j samples at position j and n in all, analysis of variance takes that part out:
+of few samples vary by chance, so the plain ratio would be well above 0 even for features that do not depend on their
+position. With k positions, n_j samples at position j and n in all, analysis of variance removes that part:
 
     W = Σ_j Σ_i ‖f_ij - μ_j‖² / (n - k)            variance within positions
-    B = Σ_j n_j ‖μ_j - μ‖² / (k - 1)               whose expectation is W + n0 k / (k - 1) σ_b² if features know the
-    n0 = (n - Σ_j n_j² / n) / (k - 1)              place, and W if they do not
+    B = Σ_j n_j ‖μ_j - μ‖² / (k - 1)               in expectation W + n0 k / (k - 1) σ_b²
+    n0 = (n - Σ_j n_j² / n) / (k - 1)              a typical n_j
     σ_b² = max(0, B - W) / n0 · (k - 1) / k        variance between positions
     share = σ_b² / (σ_b² + W)
 """
@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-# Of the squared length of the mean feature: a variance below is rounding of the features themselves.
+# Share of the mean feature's squared length below which a variance is only rounding of the features.
 _ROUNDING = 1e-24
 
 
@@ -26,7 +26,7 @@ class LocationShare:
     """Adds up batches of patch features in constant memory, in float64.
 
     Args:
-        patches: positions there are.
+        patches: number of positions.
         dim: length of a feature.
     """
 
@@ -34,14 +34,14 @@ class LocationShare:
         self._counts = torch.zeros(patches, dtype=torch.float64)
         self._sums = torch.zeros(patches, dim, dtype=torch.float64)
         self._squares = torch.zeros((), dtype=torch.float64)
-        # Taken from all features first, or a common offset would drown their variance in the sum of squares.
+        # Subtracted from all features first, or a common offset would drown their variance in the sum of squares.
         self._offset: Tensor | None = None
 
     @torch.no_grad()
     def add(self, features: Tensor, places: Tensor | None = None) -> None:
         """features: B N D of B images; places: B N int64, their positions (by default all in order).
 
-        A position that an image has several times, as overlapping masks do, is counted once.
+        A position that an image has several times, because masks overlap, is counted once.
         """
         if not features.numel():
             return
@@ -65,7 +65,7 @@ class LocationShare:
         self._squares += features.square().sum()
 
     def value(self) -> float:
-        """Between 0 and 1; NaN where fewer than two positions were seen, or none of them twice."""
+        """Between 0 and 1; NaN if fewer than two positions were seen, or none of them twice."""
         seen = self._counts > 0
         counts, sums = self._counts[seen], self._sums[seen]
         samples, positions = float(counts.sum()), len(counts)
@@ -84,7 +84,7 @@ class LocationShare:
 
 
 def location_share(features: Tensor, places: Tensor | None = None, patches: int | None = None) -> float:
-    """Of one batch: features B N D, places B N int64 (by default all positions in order); patches: positions."""
+    """The share of a batch: features B N D, places B N int64 (default: all in order); patches: positions."""
     if patches is None:
         patches = features.shape[1] if places is None else int(places.max()) + 1
     share = LocationShare(patches, features.shape[2])
@@ -93,5 +93,5 @@ def location_share(features: Tensor, places: Tensor | None = None, patches: int 
 
 
 def in_double(features: Tensor) -> Tensor:
-    """In float64, on the CPU where a device has none."""
+    """The features in float64; on the CPU if their device has none."""
     return (features.cpu() if features.device.type == "mps" else features).detach().double()

@@ -1,8 +1,8 @@
-"""The arms of the paper besides StoP itself: other covariances, noise on other tokens.
+"""The paper's alternatives to StoP: other covariances, and noise on other tokens.
 
-Each covariance is another matrix N in the place of A: ψ̂_j = ψ_j + N n_j with n_j ~ N(0, noise_std² I). All of them
-start at one noise-to-signal ratio, so a noise_std means the same for each; untied and conditional start as tied does
-to the last bit, diagonal as fixed does.
+Each covariance is another matrix N in place of A: ψ̂_j = ψ_j + N n_j with n_j ~ N(0, noise_std² I). All of them start
+at one noise-to-signal ratio, so a noise_std means the same for each; untied and conditional start exactly as tied
+does, and diagonal exactly as fixed does.
 """
 
 import math
@@ -48,7 +48,7 @@ def noisy_tokens(
 
 
 class UntiedNoise(StochasticPositions):
-    """Noise through a learned matrix of its own. Nothing is lost when it shrinks, so it does."""
+    """Noise through a learned matrix of its own. Shrinking it costs nothing, so training does that."""
 
     def __init__(self, projection: nn.Linear | nn.Conv2d, noise_std: float) -> None:
         super().__init__(projection, noise_std)
@@ -60,7 +60,7 @@ class UntiedNoise(StochasticPositions):
 
 
 class DiagonalNoise(StochasticPositions):
-    """Independent noise on each positional feature: of one fixed level (Σ = s² I), or each of a learned one.
+    """Independent noise on each positional feature: of one fixed level (Σ = s² I), or of a learned level each.
 
     s is noise_std · weight_std · √d_e, the level per feature of A n when A is new.
     """
@@ -88,10 +88,10 @@ class DiagonalNoise(StochasticPositions):
 
 
 class ConditionalNoise(StochasticPositions):
-    """Noise through A at a level of each image's own, predicted from the mean of its context tokens.
+    """Noise through A at a level of its own for each image, predicted from the mean of its context tokens.
 
-    The level stays between half and twice noise_std: without bounds the model would be rid of the noise by predicting
-    none, which is what the tied A is there to prevent. It starts at noise_std for every image.
+    The level stays between half and twice noise_std: without bounds the model could avoid the noise by
+    predicting none, which is what the tied A is meant to prevent. It starts at noise_std for every image.
     """
 
     last_scale: Tensor

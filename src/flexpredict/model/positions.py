@@ -9,7 +9,7 @@ each masked patch lies, by its position embedding ψ_j. Stochastic positions (St
 so the position of a masked token is Gaussian, ψ̂_j ~ N(ψ_j, noise_std² A Aᵀ) (Eq. 1-3). The *same* matrix A
 projects the context and the noise. Shrinking A to be certain of the position would lose the context as well:
 at A = 0 nothing of it is left. So the noise cannot be switched off, and A learns which positional features to hide.
-(The paper's other arms, with another matrix in the place of A, are in `position_noise`.)
+(The paper's alternatives, with another matrix in place of A, are in `position_noise`.)
 """
 
 import math
@@ -27,7 +27,7 @@ def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0, cell: 
     """Fixed 2-D sine-cosine positions ψ of a grid of any shape: (H·W) dim, row by row.
 
     Half of the features encode the column, half the row, each as sines and then cosines of dim/4 frequencies.
-    Where the grid's cells are `cell` patches wide and high, each has the place of its center, counted in patches.
+    If the grid's cells are `cell` patches wide and high, each has the position of its center, counted in patches.
     """
     if dim % 4:
         raise ValueError(f"sin-cos positions need a dimension divisible by 4, not {dim}")
@@ -42,7 +42,7 @@ def sincos_positions(grid: Grid, dim: int, temperature: float = 10_000.0, cell: 
 
 
 def learned_positions(grid: Grid, dim: int) -> nn.Parameter:
-    """One free vector a patch, in place of sines and cosines."""
+    """One free vector per patch, in place of sines and cosines."""
     return nn.Parameter(nn.init.trunc_normal_(torch.empty(grid[0] * grid[1], dim), std=0.02))
 
 
@@ -91,11 +91,11 @@ class StochasticPositions(nn.Module):
 
     @property
     def noise_matrix(self) -> Tensor:
-        """What projects the noise: A itself, d_p d_e."""
+        """The matrix that projects the noise: A itself, d_p d_e."""
         return self.projection.weight.flatten(1)
 
     def level(self) -> Tensor | float:
-        """The standard deviation of n at this moment: noise_std, or rescaled where ‖A n‖ is held."""
+        """The standard deviation of n at this moment: noise_std, or rescaled if ‖A n‖ is held."""
         if not self.hold:
             return self.noise_std
         norm: Tensor = self.noise_matrix.detach().float().norm()
@@ -104,9 +104,9 @@ class StochasticPositions(nn.Module):
     def forward(self, masked: Tensor, keys: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
         """masked: B ... d_p (ψ_j + m̃) -> the same with stochastic positions.
 
-        keys: B int64, one stream of `flexpredict.randomness` a sample, for runs that must be repeatable whatever
+        keys: B int64, one stream of `flexpredict.randomness` per sample, for runs that must be repeatable whatever
         the number of ranks; without keys torch's own generator draws the noise.
-        scale: B, where samples differ in their noise: a factor of noise_std.
+        scale: B, a factor of noise_std for each sample.
         """
         bias = self.projection.bias if self.with_bias else None
         if not self.training or self.noise_std == 0.0:
@@ -127,7 +127,7 @@ class StochasticPositions(nn.Module):
         return f"noise_std={self.noise_std}, with_bias={self.with_bias}, hold={self.hold}"
 
 
-# How strong is the noise? Its level is not comparable between widths, these two measures are.
+# Measures of the noise that, unlike its level, can be compared between widths.
 
 
 def noise_to_signal(projection: Tensor, positions: Tensor, noise_std: float) -> float:
@@ -140,7 +140,7 @@ def noise_to_signal(projection: Tensor, positions: Tensor, noise_std: float) -> 
 def location_blur(
     projection: Tensor, positions: Tensor, grid: Grid, noise_std: float, key: int = 0, draws: int = 8
 ) -> tuple[float, float]:
-    """How far the noise moves a masked token: (mean distance in patches, share that stay nearest to their place).
+    """How far the noise moves a masked token: (mean distance in patches, share that stay nearest to their position).
 
     Each stochastic position ψ_j + A n_j is read as the grid position whose ψ_k is nearest to it.
     projection: A d_p d_e, positions: ψ N d_p.

@@ -1,7 +1,7 @@
 """g_φ: a narrow transformer that predicts the features of masked patches from the context.
 
 For each target block it sees the context tokens c_i = ψ_i + A s_i + b and the block's masked tokens
-m_j = ψ_j + A n_j + m̃, and returns what it makes of the latter.
+m_j = ψ_j + A n_j + m̃, and returns predictions for the latter.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ from flexpredict.sizes import Grid
 
 
 class Predictor(nn.Module):
-    """Predicts target features, or whatever else has `output_dim` numbers for each target.
+    """Predicts target features, or anything else of `output_dim` numbers for each target.
 
     Dimensions: d_e = encoder_dim, d_p = dim; output_dim is d_e by default.
     """
@@ -81,15 +81,15 @@ class Predictor(nn.Module):
     ) -> Tensor:
         """Predictions at the targets: B M Nt d_e (or output_dim).
 
-        features: B Nc d_e, of the context patches, behind those of class and register tokens where they take part;
+        features: B Nc d_e, of the context patches, after those of class and register tokens if there are any;
         context: B Nc and targets: B M Nt, their patch indices; keys: B int64, the random stream of each row's noise;
-        grid: of the patches, the predictor's own by default; cell: side in patches of what targets are indices of.
+        grid: of the patches, the predictor's own by default; cell: side in patches of the cells that targets index.
         """
         rows, blocks, length = targets.shape
         grid = grid or self.grid
         where = self._positions(grid)
         visible = self.projection(features)
-        # Class and register tokens are nowhere.
+        # Class and register tokens have no position.
         prefix, visible = visible.split((features.shape[1] - context.shape[1], context.shape[1]), dim=1)
         visible = visible + where[context]
         masked = (where if cell == 1 else self._cell_positions(grid, cell))[targets]
@@ -103,7 +103,7 @@ class Predictor(nn.Module):
         return self.output(self.norm(x)).view(rows, blocks, length, -1)  # type: ignore[no-any-return]
 
     def _positions(self, grid: Grid) -> Tensor:
-        """For another grid than its own, sines and cosines are computed anew and learned ones interpolated."""
+        """ψ on this grid; if it is not its own, computed anew (sines and cosines) or interpolated (learned)."""
         if grid == self.grid:
             return self.positions
         if isinstance(self.positions, nn.Parameter):
@@ -112,7 +112,7 @@ class Predictor(nn.Module):
         return positions.sincos_positions(grid, self.positions.shape[1]).to(self.positions)
 
     def _cell_positions(self, grid: Grid, cell: int) -> Tensor:
-        """Of square cells of several patches: sines and cosines of their centers, learned ones as means."""
+        """ψ of square cells of several patches: sines and cosines of their centers, or means of learned ones."""
         if isinstance(self.positions, nn.Parameter):
             own = self._positions(grid).unflatten(0, grid).movedim(2, 0)
             return F.avg_pool2d(own, cell).flatten(1).T
@@ -121,7 +121,7 @@ class Predictor(nn.Module):
 
 
 def predictor_size(size: PredictorSize, facts: ModelFacts) -> PredictorSize:
-    """With nothing left open: by default half the encoder's width and depth."""
+    """The size with defaults filled in: half the encoder's width and depth."""
     dim = size.dim or min(384, max(4 * facts.heads, facts.dim // 2 // 4 * 4))
     heads = size.heads or max(h for h in range(1, facts.heads + 1) if dim % h == 0)
     return replace(size, dim=dim, depth=size.depth or max(1, min(12, facts.depth // 2)), heads=heads)
@@ -148,6 +148,6 @@ def _check_width(dim: int, heads: int) -> None:
     if dim % 4 or dim % heads:
         near = heads * 4 * max(1, dim // (heads * 4))
         raise UserError(
-            f"A predictor of dim {dim} with {heads} heads cannot be built: the dim must be a multiple of 4 "
-            f"(sin-cos positions) and of the number of heads. Try predictor.dim {near}."
+            f"predictor.dim={dim} with {heads} heads cannot be built: it must be a multiple of 4 (sin-cos positions) "
+            f"and of the number of heads. Try predictor.dim={near}."
         )

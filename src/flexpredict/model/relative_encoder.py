@@ -1,9 +1,9 @@
 """Encoders of BEiT's kind, data2vec-vision among them: timm's Beit on a subset of its patches, and on any grid.
 
-Their tokens have no positions of their own, or learned ones besides; attention gets a learned bias for the
-displacement between two patches. So a subset of patches is a subset of the pairs. The biases are in a table: a row
-for each displacement (rows times columns of patches) and three more, for the class token to patches, patches to the
-class token, and it to itself; a column for each head.
+Attention gets a learned bias for the displacement between two patches; tokens have no positions of their own, or
+learned ones in addition. So a subset of patches is a subset of the pairs. The biases are in a table: a row for
+each displacement (rows times columns of patches) and three more, for the class token to patches, patches to the class
+token, and it to itself; a column for each head.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class RelativeEncoder(Encoder):
 
     def __init__(self, vit: Any) -> None:
         super().__init__(vit, "relative")
-        # What timm's VisionTransformer has besides: with it, what is written for that serves here too.
+        # Attributes of timm's VisionTransformer, so that code written for it works here too.
         vit.reg_token, vit.norm_pre = None, nn.Identity()
 
     @staticmethod
@@ -62,7 +62,7 @@ class RelativeEncoder(Encoder):
         return other
 
     def _block(self, block: Any, grid: Grid, table_row: Tensor, shared: Tensor | None, tokens: Tensor) -> Tensor:
-        """The bias is made when it is its block's turn: those of all blocks at once would fill the memory."""
+        """Run one block. Its bias is made only now: those of all blocks at once would fill the memory."""
         own = self._bias(block.attn, grid, table_row)
         biases = [bias for bias in (shared, own) if bias is not None]
         return biased_block(block, tokens, sum(biases[1:], start=biases[0]))
@@ -110,7 +110,7 @@ def biased_block(block: Any, tokens: Tensor, bias: Tensor) -> Tensor:
     return x + block.drop_path2(y if block.gamma_2 is None else block.gamma_2 * y)  # type: ignore[no-any-return]
 
 
-# Kept out of what is compiled: its ratios are found step by step, for grids that vary.
+# Not compiled: its ratios are found step by step, for grids that vary.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def resized_table(table: Tensor, old: Grid, new: Grid) -> Tensor:
     """The table for another grid, interpolated as BEiT does it (see `_places`); the class token's rows stay."""
@@ -145,7 +145,7 @@ def _interpolation(old: int, new: int) -> Tensor:
 
 
 def _places(old: int, new: int) -> Tensor:
-    """Where the displacements along a side of `old` patches are put on one of `new`, for a table to be resized.
+    """Positions of the displacements along a side of `old` patches on a side of `new`, to resize a table.
 
     A neighbor stays a neighbor, one patch away; each further one is put farther from the one before by a constant
     ratio, such that the last reaches the new edge. The ratio is at least 1.01 and at most 1.5.

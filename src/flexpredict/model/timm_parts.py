@@ -1,4 +1,4 @@
-"""The parts of timm that are built upon, imported after torchvision has been mended (see torchvision_repair)."""
+"""The parts of timm in use, imported after torchvision has been repaired (see torchvision_repair)."""
 
 from flexpredict.torchvision_repair import repair
 
@@ -11,6 +11,6 @@ from timm.models.vision_transformer import Block, VisionTransformer  # noqa: E40
 
 __all__ = ["Attention", "Block", "PatchEmbed", "VisionTransformer", "resample_abs_pos_embed", "timm"]
 
-# Kept out of what is compiled: of a resize to sizes that vary, torch 2.13 cannot compile the gradient ("Expected
-# IntList but got GenericList"). It is little work.
+# Not compiled: torch 2.13 cannot compile the gradient of a resize to sizes that vary ("Expected IntList but got
+# GenericList"). It is little work.
 resample_abs_pos_embed = torch.compiler.disable(timm.layers.resample_abs_pos_embed)

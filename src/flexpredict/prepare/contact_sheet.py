@@ -1,4 +1,4 @@
-"""A picture of a set of images: some of them, and what the model sees of some of them."""
+"""The contact sheet of a set of images: some images, and what the model sees of some images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class TrainingView:
 def contact_sheet(
     source: ImageSource, readable: NDArray[np.int64], survey: Survey, view: TrainingView
 ) -> Image.Image:
-    """readable: indices of images that can be read."""
+    """Draw the contact sheet. readable: indices of images that can be read."""
     thumbnails, captions = _thumbnails(source, readable)
     bands = [
         _text_band(source.name, 26, INK),
@@ -115,7 +115,7 @@ def draw_masks(picture: Pixels, grid: Grid, context: NDArray[np.int64], targets:
 
 
 def _with_masks(picture: Image.Image, step: int, view: TrainingView) -> tuple[Image.Image, Image.Image]:
-    """A view of training, and the same with the masks of one step drawn into it."""
+    """A training view, and a copy with the masks of one step drawn into it."""
     height = max(1, round(_CELL * picture.height / picture.width))
     picture = picture.resize((_CELL, height), Image.Resampling.BICUBIC)
     # The masks of one step have blocks of one size; those of several steps show which sizes there are.
@@ -133,7 +133,7 @@ def _area(patches: NDArray[np.int64], grid: Grid, shape: Sequence[int]) -> NDArr
 
 
 def _eroded(area: NDArray[np.bool_], by: int) -> NDArray[np.bool_]:
-    """Without the pixels that are nearer than `by` to its edge, or to that of the picture."""
+    """The area without pixels that are nearer than `by` to its edge, or to the edge of the picture."""
     for _ in range(by):
         wide = np.pad(area, 1)
         area = area & wide[:-2, 1:-1] & wide[2:, 1:-1] & wide[1:-1, :-2] & wide[1:-1, 2:]

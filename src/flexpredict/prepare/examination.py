@@ -1,6 +1,6 @@
-"""Examines each image once, in worker processes: what it is, and whether all of it can be decoded.
+"""Examines each image once, in worker processes: its facts, and whether all of it can be decoded.
 
-After that, sources and streams are alike.
+The result is of the same kind for sources and streams.
 """
 
 import json
@@ -24,7 +24,7 @@ from flexpredict.data.sources.streams import ImageStream, all_entries, is_stream
 from flexpredict.errors import UserError
 from flexpredict.progress import Counting
 
-# What is kept of an image: 28 bytes, whatever its name and its size. Unreadable ones have height 0.
+# The record of an image: 28 bytes, whatever its name and its size. Unreadable ones have height 0.
 _ROW = np.dtype([("digest", np.uint64, 2), ("height", np.int32), ("width", np.int32), ("label", np.int32)])
 _UNREADABLE = ((0, 0), 0, 0, -1)
 
@@ -35,7 +35,7 @@ _MOST_KEPT = 48  # images of a stream
 
 
 class ImageReport(NamedTuple):
-    """What was found in one image."""
+    """Facts about one image."""
 
     digest: tuple[int, ...]
     height: int
@@ -48,13 +48,13 @@ class ImageReport(NamedTuple):
 
 @dataclass(eq=False)
 class Findings:
-    """What was found in some images."""
+    """Facts about several images."""
 
     rows: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _ROW))  # one for each image, in order
     broken: list[UnreadableImage] = field(default_factory=list)
     formats: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)  # as in the reports
+    counts: Counter[str] = field(default_factory=Counter)  # sums of the counts in the reports
 
     @property
     def readable(self) -> NDArray[np.bool_]:
@@ -75,11 +75,11 @@ class Examined:
     """A source or a stream after its images were examined."""
 
     images: ImageSource | ImageStream
-    count: int | None  # of all images, where that is known
+    count: int | None  # of all images, if known
     findings: Findings
-    problems: list[UnreadableImage]  # what could not be listed
-    labels: NDArray[np.integer] | None  # of all images, or of those that were examined; -1 where there is none
-    pictures: ImageSource  # some of which can be shown
+    problems: list[UnreadableImage]  # files and folders that could not be listed
+    labels: NDArray[np.integer] | None  # of all images, or of those that were examined; -1 if there is none
+    pictures: ImageSource  # the images to choose pictures to show from
     shown: NDArray[np.int64]  # indices of pictures that can be read
     duplicates: list[list[str]]  # names of images with the same content
 
@@ -119,7 +119,7 @@ def _examine_stream(stream: ImageStream, sample: int | None, workers: int, conso
         findings = _findings(passing, passing.length, workers, console)
         groups = findings.duplicates()
         names = passing.names(row for group in groups for row in group)
-    # The length of a stream is known once it was read to its end.
+    # The length of a stream is known once it has been read to its end.
     ended = sample is None or len(findings.rows) < sample
     pictures = passing.kept(findings.readable)
     return Examined(

@@ -19,7 +19,7 @@ _MODELS_OWN_PATCH = 16  # of the models that pre-training chooses by default
 
 @dataclass(frozen=True, kw_only=True)
 class InspectSettings(Checked):
-    """What `inspect` takes.
+    """Settings of `inspect`.
 
     Args:
         data: images to inspect.
@@ -27,7 +27,7 @@ class InspectSettings(Checked):
         sample: examine this many images, evenly spaced; of a stream, the first (default: all).
         image_size: height x width of the crops of training, 224 or 256x192 (default: as pretrain chooses).
         patch_size: side of a patch in pixels (default: as pretrain chooses).
-        augmentation: what happens to the crops, as in pretrain; some of its parameters change stop.
+        augmentation: random changes to the crops, as in pretrain; single parameters override those of stop.
         masking: which patches are context and which are targets, as in pretrain.
         seed: seed of the crops and masks on the contact sheet.
         workers: processes that decode images; 0 decodes in this process (default: one for each core).
@@ -64,7 +64,7 @@ def inspect(asked: InspectSettings) -> "Inspection":
     if size is None:
         sizes = (first_images(images) if is_stream(images) else images).sizes()
         size = (default_image_size(sizes),) * 2 if sizes else None
-    view = None  # as no image can be read
+    view = None  # stays None if no image can be read
     if size is not None:
         augmentation = chosen_augmentation(asked.augmentation, PRESETS["stop"])
         patch_size = asked.patch_size or default_patch_size(size, _MODELS_OWN_PATCH)

@@ -26,7 +26,7 @@ _MOST_REASONS = 8
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect` found and wrote."""
+    """The result of `inspect`: the survey, and the files that were written."""
 
     survey: Survey
     files: list[Path]
@@ -45,7 +45,7 @@ class Inspection:
         return tables
 
     def table(self) -> Table:
-        """One fact in each line. What does not occur is left out."""
+        """One fact per line; empty facts are left out."""
         return facts_table({name: value for name, value in _facts(self.survey).items() if value})
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def images_in_words(survey: Survey) -> str:
     if survey.images is None:
         counted = f"{survey.examined:,} examined, of a stream of unknown length"
     elif survey.examined < survey.images:
-        counted = f"{survey.images:,}, of which {survey.examined:,} were examined: the rest of this is about those"
+        counted = f"{survey.images:,}, of which {survey.examined:,} were examined: all that follows is about these"
     else:
         counted = f"{survey.examined:,}, all examined"
     return f"{counted} · {decimal(survey.bytes)}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PackSettings(Checked):
-    """What `pack` takes.
+    """Settings of `pack`.
 
     Args:
         data: images to pack; with verify, the folder of the shards may be named here as well.
@@ -45,7 +45,7 @@ def pack(asked: PackSettings) -> "PackResult":
     Each image is turned upright, shrunk (never enlarged) and saved as a JPEG (4:2:0). A JPEG that is upright and
     small enough is copied byte for byte. Beside 000000123.jpg, the image 123, are .cls (its label, if it has one) and
     .json (its path, height and width). The same images give the same bytes with any number of workers. Run it again
-    to go on after an interruption. What it makes is data like any other: `flexpredict pretrain packed`.
+    to continue after an interruption. The result is data like any other: `flexpredict pretrain packed`.
     """
     from rich.console import Console
 

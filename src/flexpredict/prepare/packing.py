@@ -2,7 +2,7 @@
 
 Images keep their order and their number: shard k holds the images k * n to (k + 1) * n - 1, apart from those that
 could not be read. Worker processes decode and encode, a few images at a time; this process reads streams, and writes.
-A shard that is finished has a record beside it, and a run that was interrupted goes on after those.
+A finished shard has a record beside it, so an interrupted run does not make it again.
 """
 
 from collections.abc import Collection, Iterator
@@ -69,7 +69,7 @@ class PackResult:
 
 
 class PackingFolder:
-    """Where the shards go, and what an interrupted run has left there."""
+    """The folder of the shards, and of the records of an interrupted run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,7 +94,7 @@ class PackingFolder:
         return manifest
 
     def begin(self, settings: dict[str, Any]) -> None:
-        """Record the settings; or make sure that the shards that are there were made with the same."""
+        """Record the settings, or check that existing shards were made with the same."""
         if not self.settings.is_file():
             write_json_atomically(self.settings, settings)
             return
@@ -102,7 +102,7 @@ class PackingFolder:
         require_same_settings(self.path, read_settings(self.settings, remedy), settings, remedy)
 
     def finished_shards(self) -> dict[int, ShardRecord]:
-        """By number. Those whose length is not the recorded one are to be made again."""
+        """Records by number, without shards whose length is not the recorded one: they are made again."""
         numbers = sorted(int(path.stem.removeprefix("shard-")) for path in self.path.glob("shard-[0-9]*.json"))
         records = ((number, ShardRecord.load(self.shard(number))) for number in numbers)
         return {number: record for number, record in records if record is not None}
@@ -154,7 +154,7 @@ def pack_images(images: ImageSource | ImageStream, out: Path, asked: PackSetting
                 shard = _shard_from(first, counted, asked.images_per_shard)
                 shards[number] = write_shard(folder.shard(number), shard)
         except KeyboardInterrupt:
-            say(console, f"Interrupted. {len(shards):,} shards are finished; run the same again to go on.")
+            say(console, f"Interrupted. {len(shards):,} shards are finished; run the same again to continue.")
             raise
     tally.require_enough(at_end=True)
     records = [shards[number] for number in sorted(shards)]
@@ -172,7 +172,7 @@ def pack_images(images: ImageSource | ImageStream, out: Path, asked: PackSetting
 
 
 def verify_shards(folder: Path) -> PackResult:
-    """Check all shards in a folder. Raises a `UserError` that names those that are damaged."""
+    """Check all shards in a folder. Raises a `UserError` that names the damaged ones."""
     manifest, damaged = damaged_shards(folder)
     if damaged:
         raise UserError(
@@ -184,7 +184,7 @@ def verify_shards(folder: Path) -> PackResult:
 
 @dataclass
 class _Tally:
-    """How many images there were, and which of them could not be read."""
+    """The number of images so far, and the unreadable ones."""
 
     source: str
     max_skipped: float
@@ -196,7 +196,7 @@ class _Tally:
         self.skipped += skipped
 
     def require_enough(self, at_end: bool = False) -> None:
-        """Stop if too many cannot be read: the data is broken, not a few files. The first few prove nothing."""
+        """Raise a `UserError` if too many images are unreadable; before the end, a few are always tolerated."""
         skipped = len(self.skipped)
         examples = "".join(f" {failure.name}: {failure.reason}." for failure in self.skipped[:3])
         if at_end and skipped == self.images:
@@ -219,7 +219,7 @@ def _counted(batches: Iterator[list[_Packed]], tally: _Tally, progress: Counting
 
 
 def _shard_from(first: _Packed, others: Iterator[_Packed], images_per_shard: int) -> Iterator[_Packed]:
-    """Up to the last image of the shard and not one more, so that a full shard does not wait for the next."""
+    """The images of one shard; stops right after the last one, so that a full shard need not wait for the next."""
     for index, packed in chain((first,), others):
         yield index, packed
         if (index + 1) % images_per_shard == 0:

@@ -39,7 +39,7 @@ class ShardRecord:
 
 
 def pack_image(index: int, record: Record, size: int, quality: int) -> bytes:
-    """The members of a tar file for one image, made by workers: the process that writes has little to do.
+    """The members of a tar file for one image, made by workers to leave the writing process little to do.
 
     The image becomes an upright 8-bit RGB JPEG, shrunk to a shorter side of `size` (never enlarged). A file that is
     such a JPEG already, in color or grayscale, is copied byte for byte. Raises UnreadableImage.
@@ -55,7 +55,7 @@ def pack_image(index: int, record: Record, size: int, quality: int) -> bytes:
 
 
 def write_shard(path: Path, images: Iterable[tuple[int, bytes | UnreadableImage]]) -> ShardRecord:
-    """Fill a shard with successive images of the source; then write the record beside it that says it is finished."""
+    """Fill a shard with successive images of the source; then write a record beside it that marks it as finished."""
     digest = hashlib.sha256()
     skipped: list[SkippedImage] = []
     indices: list[int] = []

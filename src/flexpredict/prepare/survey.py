@@ -1,4 +1,4 @@
-"""What is in a set of images, in numbers, and in words where somebody should act."""
+"""The contents of a set of images in numbers, and warnings about what needs action."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ _UNEVEN = 10  # times as many images in the largest class as in the smallest
 
 @dataclass(frozen=True)
 class Spread:
-    """The smallest of many values, their 5th, 50th and 95th percentile, and the largest. Each of the five occurs."""
+    """The smallest of many values, their 5th, 50th and 95th percentile, and the largest, without interpolation."""
 
     smallest: float
     low: float
@@ -53,7 +53,7 @@ class Classes:
     count: int
     images: Spread
     largest: list[tuple[str, int]]
-    smallest: list[tuple[str, int]]  # from the smallest up; empty where `largest` names them all
+    smallest: list[tuple[str, int]]  # from the smallest up; empty if `largest` names them all
     labeled: int
     unlabeled: int
 
@@ -68,10 +68,10 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found."""
+    """Statistics of a set of images."""
 
     source: str
-    images: int | None  # in total, where that is known
+    images: int | None  # in total, if known
     examined: int
     readable: int
     bytes: int  # of the readable images
@@ -80,7 +80,7 @@ class Survey:
     rotated: int  # JPEGs that EXIF turns upright
     animated: int
     grayscale: int  # whatever their mode
-    sizes: Sizes | None  # None where nothing can be read
+    sizes: Sizes | None  # None if no image can be read
     classes: Classes | None
     broken: int  # images that cannot be read
     problems: int  # places that could not be listed: folders, shards
@@ -92,7 +92,7 @@ class Survey:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should act on."""
+        """Problems that a person should act on."""
         warnings = []
         if self.broken > _MANY_BROKEN * self.examined:
             warnings.append(
@@ -111,7 +111,7 @@ class Survey:
         if self.image_size and self.sizes and self.smaller > _MANY_SMALL * self.readable:
             usual = default_image_size([(int(self.sizes.shorter_side.low),) * 2])
             is_smaller = usual < min(self.image_size)
-            advice = f"Use image_size={usual}" if is_smaller else "No smaller size is usual: go on"
+            advice = f"Use image_size={usual}" if is_smaller else "No usual size is smaller: keep them"
             warnings.append(
                 f"{_share(self.smaller, self.readable)} of the images are smaller than the {self.image_size[0]}x"
                 f"{self.image_size[1]} pixels of training and would be enlarged. {advice}, or leave them out."
@@ -134,7 +134,7 @@ class Survey:
 
 
 def survey_of(examined: Examined, image_size: Size | None, patch_size: int | None) -> Survey:
-    """All that was found, in numbers. image_size: of the crops of training; patch_size: of their patches."""
+    """Compute the survey. image_size: of the crops of training; patch_size: of their patches."""
     images, findings, duplicates = examined.images, examined.findings, examined.duplicates
     readable = findings.rows[findings.readable]
     heights, widths = readable["height"], readable["width"]

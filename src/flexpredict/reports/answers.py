@@ -1,4 +1,4 @@
-"""The questions people ask most of a run, answered from its own numbers, each beside the curves that show it."""
+"""Common questions about a run, answered from its logged numbers; each answer stands beside the relevant curves."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from flexpredict.runs.series import Point, Series, is_finite
 
 Verdict = Literal["good", "watch", "bad", "open"]
 
-_RISE = 1.05  # a loss above its lowest by less than this has not risen
-_NEAR = 0.9  # of the best: what a healthy rank or spread keeps
-_COLLAPSED = 0.25  # of the best: what the training loop warns of as well
-_FEW_DIRECTIONS = 4.0  # a rank below this is a collapse, even if it never was higher
+_RISE = 1.05  # a loss below this multiple of its lowest value has not risen
+_NEAR = 0.9  # of the rank at the lowest loss: above this, it is as rich as before
+_COLLAPSED = 0.25  # of the best: the training loop warns at the same value
+_FEW_DIRECTIONS = 4.0  # a rank below this is a collapse, even if it was never higher
 _LITTLE_PLACE, _MUCH_PLACE = 0.3, 0.6  # location shares
 _WAITING = 0.1  # of the time
 _SPIKE = 10.0  # times the usual gradient norm
@@ -28,11 +28,11 @@ class Answer:
     """An answer to a question.
 
     Args:
-        section: key of the section whose curves show it.
-        verdict: how good that is.
+        section: key of the section with the relevant curves.
+        verdict: how good the answer is.
         short: the answer in a word or two.
-        text: what it follows from, and what to do.
-        question: empty where it is the title of the section.
+        text: the reason, and what to do.
+        question: empty if it is the title of the section.
     """
 
     section: str
@@ -44,7 +44,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """A question with the answers of all runs. Runs are numbers; those with the same answer stand together."""
+    """A question with the answers of all runs. Runs are given by number, grouped by answer."""
 
     text: str
     section: str
@@ -55,7 +55,7 @@ class Question:
         return self.text == _TITLES[self.section]
 
     def in_short(self) -> dict[tuple[Verdict, str], list[int]]:
-        """The runs by their answers in short."""
+        """Runs by verdict and short answer."""
         found: dict[tuple[Verdict, str], list[int]] = {}
         for answer, runs in self.answers:
             found.setdefault((answer.verdict, answer.short), []).extend(runs)
@@ -63,7 +63,7 @@ class Question:
 
 
 def questions(runs: Sequence[Run]) -> list[Question]:
-    """In the order of the sections."""
+    """The questions about these runs, in the order of the sections."""
     found: dict[tuple[str, str], dict[Answer, list[int]]] = {}
     for number, run in enumerate(runs):
         for answer in answers(run):
@@ -77,7 +77,7 @@ def questions(runs: Sequence[Run]) -> list[Question]:
 
 
 def answers(run: Run) -> list[Answer]:
-    """All that the log of a run can tell."""
+    """All answers that the log of a run allows."""
     found = (_learning, _rising_loss, _which_encoder, _collapsing, _only_place, _noise, _gradients, _speed)
     return [answer for question in found for answer in question(run)]
 
@@ -87,7 +87,7 @@ def _learning(run: Run) -> Iterator[Answer]:
     loss, ended = _means(run, "loss"), run.series.get("loss", Series()).last
     if run.broke_down or (ended is not None and not is_finite(ended)):
         remedy = "Try a lower learning rate, a longer warm-up, optimizer.clip_grad 1.0 or precision 32-true."
-        yield Answer("learning", "bad", "It broke down", f"The loss was not a finite number any more. {remedy}")
+        yield Answer("learning", "bad", "It broke down", f"The loss is no longer a finite number. {remedy}")
     elif probed is not None:
         name, points = probed
         (began, first), (_, last), best = points[0], points[-1], max(points, key=lambda point: point[1])
@@ -107,8 +107,8 @@ def _learning(run: Run) -> Iterator[Answer]:
             "learning",
             "open",
             "Not known",
-            f"The loss went from {format_number(first)} to {format_number(last)}, which alone does not tell. Train "
-            "with `probe_data`, any labeled images, to know.",
+            f"The loss went from {format_number(first)} to {format_number(last)}, which alone does not "
+            "answer this. Train with `probe_data`, any labeled images, to find out.",
         )
 
 
@@ -124,7 +124,7 @@ def _rising_loss(run: Run) -> Iterator[Answer]:
     rose = f"It rose from {format_number(lowest[1])} at step {lowest[0]:,.0f} to {format_number(loss[-1][1])}"
     before, now = _at(run, "target_rank", lowest[0]), _last(run, "target_rank")
     if before is None or now is None:
-        text = f"{rose}. Targets change while they are learned, so that may be right."
+        text = f"{rose}. Targets change during training, so this may be fine."
         yield Answer("learning", "open", "Not known", text, question)
     elif now >= max(_NEAR * before, _FEW_DIRECTIONS):
         richer = now > _RISE * before
@@ -182,7 +182,7 @@ def _collapsing(run: Run) -> Iterator[Answer]:
     if worst < _COLLAPSED or flat:
         healthy = " Healthy features use dozens of directions." * flat
         remedy = "Try a lower learning rate, a longer warm-up or a higher optimizer.ema_momentum."
-        yield Answer("collapse", "bad", "It looks so", f"{text}{healthy} {remedy}")
+        yield Answer("collapse", "bad", "Probably", f"{text}{healthy} {remedy}")
     elif worst < 2 * _COLLAPSED:
         yield Answer("collapse", "watch", "Not yet", text)
     else:
@@ -193,7 +193,7 @@ def _only_place(run: Run) -> Iterator[Answer]:
     share = _last(run, "location_share")
     if share is None:
         return
-    text = f"The place of a patch explains {percent(share)} of the variance of its features"
+    text = f"The position of a patch explains {percent(share)} of the variance of its features"
     if share > _MUCH_PLACE:
         remedy = "Try stochastic positions, or a higher positions.noise_to_signal."
         yield Answer("place", "bad", "Mostly", f"{text}. {remedy}")
@@ -208,22 +208,22 @@ def _noise(run: Run) -> Iterator[Answer]:
     if ratio is None or kept is None or blur is None:
         return
     if ratio == 0:
-        yield Answer("noise", "open", "There is none", "Every masked token knows its exact place.")
+        yield Answer("noise", "open", "There is none", "Every masked token knows its exact position.")
         return
     text = (
         f"It is {format_number(ratio)} times as long as a position: {percent(kept)} of masked tokens are still "
-        "nearest to their true place"
+        "nearest to their true position"
     )
     if kept > 0.995:
-        # Less noise than blurs places takes the place out of features, too (studies/noise-cifar10).
-        effect = "Whether it loosens features from their place, the location share tells."
+        # Noise too weak to move tokens can still lower the location share (studies/noise-cifar10).
+        effect = "The location share shows whether features depend less on position."
         yield Answer("noise", "open", "It moves no token", f"{text}. {effect}")
     elif kept < 0.05:
-        remedy = "Little of the place is left: try a lower positions.noise_to_signal."
+        remedy = "Little of the position is left: try a lower positions.noise_to_signal."
         yield Answer("noise", "watch", "It hides too much", f"{text}. {remedy}")
     else:
         far = f"and on average a token seems {format_number(blur)} patches away from it"
-        yield Answer("noise", "good", "It blurs places", f"{text}, {far}.")
+        yield Answer("noise", "good", "It blurs positions", f"{text}, {far}.")
 
 
 def _gradients(run: Run) -> Iterator[Answer]:
@@ -251,14 +251,14 @@ def _speed(run: Run) -> Iterator[Answer]:
         return
     text = f"{format_number(speed)} images per second, {percent(wait)} of the time waiting for them"
     if wait > _WAITING:
-        remedy = "Give more workers, or make images smaller with `flexpredict pack`."
+        remedy = "Use more workers, or make images smaller with `flexpredict pack`."
         yield Answer("speed", "watch", "It waits for images", f"{text}. {remedy}")
     else:
         yield Answer("speed", "good", "Yes", f"{text}: the model sets the pace.")
 
 
 def _probe(run: Run) -> tuple[str, list[Point]] | None:
-    """The better judge of those that the run had, by which its best encoder was kept."""
+    """The better of the run's two probes, by which its best encoder was kept."""
     for key, judge in PROBES.items():
         points = run.series[key].points() if key in run.series else []
         if points:
@@ -272,7 +272,7 @@ def _means(run: Run, key: str) -> list[Point]:
 
 
 def _averaged(points: list[Point]) -> list[Point]:
-    """Each with its neighbors, a twentieth of all, so that one low value in a noisy log is not taken for a turn."""
+    """A moving average over a twentieth of the points, so that one low value in a noisy log is no turning point."""
     half = len(points) // 40
     windows = (points[max(0, i - half) : i + half + 1] for i in range(len(points)))
     return [
@@ -282,7 +282,7 @@ def _averaged(points: list[Point]) -> list[Point]:
 
 
 def _last(run: Run, key: str, most: int = 3) -> float | None:
-    """The mean of the last few values, so that one odd line does not decide."""
+    """The mean of the last few values, so that one outlier does not decide."""
     values = [value for _, value in _means(run, key)[-most:]]
     return sum(values) / len(values) if values else None
 

@@ -1,4 +1,4 @@
-"""The curves of one or more runs as the page draws them: bounded in size, however long the runs."""
+"""The curves of runs in the form that the page draws, of limited size for runs of any length."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,29 +9,29 @@ from flexpredict.reports.sections import Metric, Section, with_others
 from flexpredict.runs.run_record import Run, number
 from flexpredict.runs.series import Bucket, Point, Series
 
-_DIGITS = 7  # of a value on the page: more than a screen can show
+_DIGITS = 7  # of values on the page: more than a screen can show
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What the page says of one metric without being drawn: the rest is done by the script."""
+    """The text about one metric on the page; the script draws its curves."""
 
     metric: Metric
-    last: tuple[str, ...]  # value of each run, empty where it did not log this
-    summary: str  # in words, for those who cannot see it
+    last: tuple[str, ...]  # value of each run, empty if not logged
+    summary: str  # in words, for screen readers
     gaps: int  # values that were not finite
 
 
 @dataclass(frozen=True)
 class DrawnSection:
-    """A section with those of its charts that there is something to draw in."""
+    """A section with its charts that have data."""
 
     section: Section
     charts: tuple[Chart, ...]
 
 
 def drawn_sections(runs: Sequence[Run]) -> list[DrawnSection]:
-    """Everything logged, but for the count of skipped images where none were."""
+    """Sections with everything that was logged, except the count of skipped images if it is zero."""
     keys = list(dict.fromkeys(key for run in runs for key in run.series))
     drawn = []
     for section in with_others(keys):
@@ -42,7 +42,7 @@ def drawn_sections(runs: Sequence[Run]) -> list[DrawnSection]:
 
 
 def curve_data(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Any]:
-    """What the script draws. Every list of points is [steps, values], a value null where it was not finite."""
+    """The data that the script draws. Points are [steps, values]; values that are not finite are null."""
     charts = {
         chart.metric.key: _chart_data(chart.metric, runs) for drawn in drawn_sections(runs) for chart in drawn.charts
     }
@@ -114,7 +114,7 @@ def _chart_data(metric: Metric, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _series_data(metric: Metric, series: Series | None) -> dict[str, Any] | None:
-    """raw: what the line passes through. means: of the buckets of a long run, which smoothing starts from."""
+    """raw: the points of the line. means: of the buckets of a long run, the input for smoothing."""
     if series is None:
         return None
     factor, buckets = _factor(metric, series), series.buckets
@@ -136,7 +136,7 @@ def _mean(bucket: Bucket) -> Iterator[tuple[float, float | None]]:
     if bucket.count:
         yield bucket.mean
     if bucket.gaps:
-        # Behind the mean, so that the line breaks after it; log lines are a whole step apart at least.
+        # After the mean, so that the line breaks there; log lines are at least one step apart.
         yield max(bucket.gap_step, bucket.mean[0] + 0.25 if bucket.count else bucket.start), None
 
 

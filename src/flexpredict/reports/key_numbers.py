@@ -13,7 +13,7 @@ from flexpredict.runs.series import Series
 
 @dataclass(frozen=True)
 class KeyNumber:
-    """A number with its name, and what else is worth a word."""
+    """A number with its name and a note."""
 
     label: str
     value: str
@@ -21,13 +21,13 @@ class KeyNumber:
 
 
 def key_numbers(run: Run) -> list[KeyNumber]:
-    """Those that are known of this run."""
+    """The key numbers that are known for this run."""
     found = (_accuracy, _loss, _rank, _location_share, _location_blur, _images, _speed, _time)
     return [number for find in found for number in [find(run)] if number is not None and number.value]
 
 
 def key_table(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
-    """The same of several runs: names, and the values of each run."""
+    """Key numbers of several runs: names, and the values of each run."""
     rows = [{number.label: number.value for number in key_numbers(run)} for run in runs]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return names, [[row.get(name, "") for name in names] for row in rows]
@@ -65,7 +65,7 @@ def _location_share(run: Run) -> KeyNumber | None:
 
 def _location_blur(run: Run) -> KeyNumber | None:
     blur, kept = _series(run, "location_blur").last, _series(run, "location_kept").last
-    note = "" if kept is None else f"{_percent('location_kept', kept)} keep their place"
+    note = "" if kept is None else f"{_percent('location_kept', kept)} keep their position"
     return None if blur is None else KeyNumber("Location blur", f"{blur:.2f} patches", note)
 
 

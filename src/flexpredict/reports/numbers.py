@@ -1,4 +1,4 @@
-"""Numbers and settings as a person would write them."""
+"""Formats numbers and settings for people."""
 
 import math
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from flexpredict.runs.series import is_finite
 def format_number(value: float, digits: int = 3, unit: str = "") -> str:
     """`12.3k`, `0.120`, `8.00×10⁻⁴`: SI prefixes where they are customary, powers of ten elsewhere.
 
-    All but counts have all their digits, so that numbers beside each other are written alike.
+    All but whole numbers keep trailing zeros, so that adjacent numbers look alike.
     """
     if not is_finite(value):
         return "not finite"
     whole = value == 0 or (value == int(value) and not unit)
-    # Rounded before the prefix is chosen, or 999.9 would be written 1000 and not 1k.
+    # Round before choosing the prefix, or 999.9 would become 1000 instead of 1k.
     value = float(f"{value:.{digits - 1}e}")
     size = abs(value)
     if value != 0 and (size < 1e-3 or size >= 1e15):
@@ -26,12 +26,12 @@ def format_number(value: float, digits: int = 3, unit: str = "") -> str:
 
 
 def percent(share: float) -> str:
-    """A share between 0 and 1."""
+    """Formats a share between 0 and 1."""
     return format_number(100 * share, unit="%")
 
 
 def said(value: Any) -> str:
-    """A setting or a result in words."""
+    """A setting or a result as text."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -46,7 +46,7 @@ def said(value: Any) -> str:
 
 
 def position_kind(config: Mapping[str, Any]) -> str:
-    """Of the positions of a recipe, in a word; empty where it says none."""
+    """The kind of positions in a recipe; empty if not set."""
     positions = config.get("positions")
     kind = positions.get("kind") if isinstance(positions, dict) else positions
     return said(kind) if kind else ""

@@ -1,4 +1,4 @@
-"""What stands on a page, from what is known of its subjects to one text."""
+"""Renders the page of runs and encoders as one HTML text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _SCRIPTS = (
 
 @dataclass(frozen=True)
 class Subject:
-    """What a page is about: a run, or an encoder that is none.
+    """A run, or an encoder that is not a run, shown on a page.
 
     Args:
-        label: short, and different from those of the others.
-        record: of a run.
-        what: of an encoder, in words.
+        label: short and unique on the page.
+        record: of a run; None for other encoders.
+        what: description of an encoder.
         facts: of an encoder, by name.
     """
 
@@ -45,7 +45,7 @@ class Subject:
 def render_page(subjects: Sequence[Subject], views: Views | None = None, served: bool = False) -> str:
     """The whole page as text.
 
-    served: whether the page comes from `flexpredict serve` and may ask there for what is new.
+    served: whether the page comes from `flexpredict serve` and may fetch new curves from there.
     """
     views = views or Views()
     logged = [(subject.label, subject.record) for subject in subjects if subject.record is not None]
@@ -77,7 +77,7 @@ def render_page(subjects: Sequence[Subject], views: Views | None = None, served:
 
 
 def _labeled(views: Views, subjects: Sequence[Subject]) -> dict[str, Any] | None:
-    """The views as the script takes them; each model has the name and the color of its subject."""
+    """The views in the form that the script expects; each model has the label and color of its subject."""
     models = [
         {**model, "label": subject.label, "color": number % 8}
         for number, (model, subject) in enumerate(zip(views.models, subjects, strict=False))
@@ -99,7 +99,7 @@ def _title(subjects: Sequence[Subject]) -> str:
 
 
 def _subtitle(run: Run) -> str:
-    epochs = number(run.config.get("epochs"))  # the last batch may go beyond the last of them
+    epochs = number(run.config.get("epochs"))  # the last batch may go beyond the last epoch
     epoch = "" if run.epoch is None else format_number(min(run.epoch, epochs or run.epoch))
     words = {
         "method": "{}",
@@ -114,7 +114,7 @@ def _subtitle(run: Run) -> str:
 
 
 def _warnings(run: Run) -> list[tuple[str, str]]:
-    """Each with when it was given."""
+    """Each warning with the steps at which it occurred."""
     found = [(note, "") for note in run.unreadable]
     found += [(text, _when(warned)) for text, warned in run.warnings.items()]
     if run.more_warnings:

@@ -1,7 +1,7 @@
-"""From templates, styles and scripts to one HTML file that needs nothing else.
+"""Renders templates, styles and scripts into one self-contained HTML file.
 
-Names of runs, files and classes come from anywhere. Templates escape whatever they are given, data goes into blocks
-that cannot end early, and the page's own policy lets the browser run no script but the one that was written here.
+Names of runs, files and classes are not trusted. Templates escape all values, data goes into blocks that cannot end
+early, and the page's security policy lets the browser run no scripts but those written here.
 """
 
 import base64
@@ -28,11 +28,11 @@ def render(template: str, style: tuple[str, ...], script: tuple[str, ...], polic
 
     Args:
         template: its file name.
-        style, script: files of `static`, in this order. All scripts share one module, but for the charting library.
-        policy: what the page may do besides, in the words of a Content-Security-Policy.
-        content: what the template takes.
+        style, script: files of `static`, in this order. All scripts but the charting library share one module.
+        policy: what else the page may do, as directives of a Content-Security-Policy.
+        content: variables of the template.
     """
-    # Whoever hands a page on hands the library on, and its license wants to go along.
+    # A page contains the charting library, whose license must be included.
     scripts = [("", f"/*\n{_static(_LICENSE)}*/\n{_static(name)}") for name in script if name == CHARTING_LIBRARY]
     scripts.append(("module", "\n".join(_static(name) for name in script if name != CHARTING_LIBRARY)))
     return (
@@ -48,7 +48,7 @@ def render(template: str, style: tuple[str, ...], script: tuple[str, ...], polic
 
 
 def security_policy(*scripts: str) -> str:
-    """Nothing is loaded, and no script runs but these."""
+    """A Content-Security-Policy: nothing is loaded, and only these scripts run."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
     )
@@ -62,7 +62,7 @@ def json_block(value: Any) -> Markup:
 
 
 def breakable(name: object) -> Markup:
-    """A long name or value, with places where a line may be broken: never inside a word, an option or a number."""
+    """A long name or value with line break opportunities, never inside a word, an option or a number."""
     text = _BREAKS.sub(r"\g<0><wbr>", str(escape(printable(str(name)))))
     words = (f'<span class="word">{word}</span>' if "-" in word else word for word in text.split(" "))
     return Markup(" ".join(words))

@@ -1,4 +1,4 @@
-"""The runs below a folder, with the numbers by which they are listed and compared."""
+"""The runs below a folder, with the numbers shown in their list."""
 
 import os
 import time
@@ -25,7 +25,7 @@ COLUMNS = {key: METRICS[key] for key in ("loss", "linear_accuracy", "knn_accurac
 
 @dataclass(frozen=True)
 class RunFiles:
-    """A run folder as it was when it was read: what changes when its files do."""
+    """A run folder as it was read. stamp: changes whenever its files do."""
 
     folder: Path
     stamp: tuple[tuple[str, int, int], ...]
@@ -53,23 +53,23 @@ class RunList:
                 continue
             try:
                 found[name] = RunFiles(folder, stamp, read_run(folder))
-            except UserError:  # its recipe is being written, or broken
+            except UserError:  # its config.yaml is incomplete or broken
                 continue
         self._known = found
         return {name: files.record for name, files in found.items()}
 
     def folder(self, name: str) -> Path:
-        """Of a run that was listed."""
+        """The folder of a listed run."""
         return self._known[name].folder
 
 
 def find_runs(root: Path) -> Iterator[Path]:
-    """Run folders below a folder, itself included, in order of their names. Nothing outside it is followed."""
+    """Run folders in and below a folder, sorted by name. Links to the outside are not followed."""
     count = 0
     for path, folders, _ in os.walk(root):
         folder = Path(path)
         if is_run(folder):
-            folders.clear()  # what is inside belongs to the run
+            folders.clear()  # folders inside belong to the run
             if count < _MOST_RUNS and all(inside.resolve().is_relative_to(root) for inside in folder.iterdir()):
                 count += 1
                 yield folder
@@ -79,7 +79,7 @@ def find_runs(root: Path) -> Iterator[Path]:
 
 
 def listed(name: str, run: Run, changed: float) -> dict[str, Any]:
-    """A line of the list. changed: when the log was last written to."""
+    """A row of the list. changed: when the log was last written to."""
     done = _share_done(run)
     training = time.time() - changed < _STILL_TRAINING
     state = "broken" if run.broke_down else "finished" if done == 1 else "training" if training else "stopped"
@@ -123,7 +123,7 @@ def _share_done(run: Run) -> float | None:
 
 
 def _spark(run: Run) -> list[float]:
-    """The course of the loss, for a drawing the size of a word."""
+    """The course of the loss, for a word-sized drawing."""
     series = run.series.get("loss")
     values = [] if series is None else [bucket.mean[1] for bucket in series.buckets if bucket.count]
     step = max(1, -(-len(values) // _SPARK_POINTS))
@@ -132,6 +132,6 @@ def _spark(run: Run) -> list[float]:
 
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     kinds = (".yaml", ".json", ".jsonl", ".html", ".safetensors")
-    # A folder is younger once an evaluation has written into it.
+    # Folders too: their times change when an evaluation writes into them.
     files = [file for file in folder.iterdir() if file.suffix in kinds or file.is_dir()]
     return tuple(sorted((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files))

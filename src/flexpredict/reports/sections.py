@@ -1,4 +1,4 @@
-"""Which curves the page shows, what each of them means, and which stand together to answer a question."""
+"""The curves of the page: what each one means, and which ones together answer a question."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Metric:
         return "%" if self.share else ""
 
     def factor(self, values: Iterable[float]) -> float:
-        """From what was logged to what is shown; a share well above 1 was logged in percent already."""
+        """Factor from logged to shown values; a share well above 1 was logged in percent already."""
         return 100 if self.share and max(values, default=0) < 1.5 else 1
 
 
@@ -83,7 +83,7 @@ SECTIONS = (
         "What does the noise do?",
         "Masked tokens are given noisy positions. The same matrix A scales the noise and the context, so that the "
         "model cannot drop one and keep the other. The curves should level off.",
-        "‖A‖ shrinking to nothing, which switches the noise off, or hardly any token keeping its place, "
+        "‖A‖ shrinking to nothing, which switches the noise off, or hardly any token keeping its position, "
         "which leaves nothing to predict from.",
         (
             Metric("A_norm", "‖A‖", "Size of the matrix shared by context and noise."),
@@ -91,7 +91,7 @@ SECTIONS = (
             Metric("noise_std", "Noise level", "Standard deviation of n.", noisy=False),
             Metric("noise_to_signal", "Noise to signal", "Length of the noise over that of the position."),
             Metric("location_blur", "Location blur", "How far the noise moves a masked token, in patches."),
-            Metric("location_kept", "Location kept", "Masked tokens still nearest to their true place.", share=True),
+            Metric("location_kept", "Location kept", "Masked tokens nearest to their true position.", share=True),
         ),
     ),
     Section(
@@ -123,6 +123,6 @@ METRICS = {metric.key: metric for section in SECTIONS for metric in section.metr
 
 
 def with_others(keys: Iterable[str]) -> tuple[Section, ...]:
-    """All sections, and one more for what else was logged."""
+    """All sections, and one more for other logged values."""
     others = tuple(Metric(key, key) for key in keys if key not in METRICS)
-    return (*SECTIONS, Section("other", "Other", "What else was logged.", "", others))
+    return (*SECTIONS, Section("other", "Other", "Other logged values.", "", others))

@@ -1,7 +1,7 @@
-"""A local site of the runs below a folder: a list to sort, filter and choose from, and the page of what was chosen.
+"""A local site for the runs below a folder: a list to sort, filter and choose from, and a page of the chosen runs.
 
-It only reads. No file is ever sent: pages are made here, from numbers and pictures that the runs hold, and a run is
-named in an address only by what the list calls it. Nothing here imports torch, so it starts at once.
+The site is read-only. It never sends files: pages are made here from the numbers and pictures of runs, and URLs name
+runs only as the list does. Nothing here imports torch, so it starts at once.
 """
 
 import ipaddress
@@ -39,7 +39,7 @@ def make_site(root: Path, host: str) -> Starlette:
             Route("/curves.json", site.curves),
         ],
         middleware=[
-            # A page from elsewhere could name this machine as its own and read along; not by these names.
+            # Against DNS rebinding: a foreign page could resolve its host name to this machine and read it all.
             Middleware(TrustedHostMiddleware, allowed_hosts=_allowed_hosts(host), www_redirect=False),
             Middleware(GZipMiddleware),
         ],
@@ -60,7 +60,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _Site:
-    """Plain functions, not coroutines: they read files, so each request has a thread."""
+    """The pages. Plain functions and not coroutines, so that each request reads files in its own thread."""
 
     def __init__(self, runs: RunList) -> None:
         self._runs = runs

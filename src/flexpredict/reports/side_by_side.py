@@ -1,4 +1,4 @@
-"""Settings and results of several runs side by side, with what differs marked."""
+"""Settings and results of several runs side by side, with differences marked."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from flexpredict.reports.numbers import format_number, said
 from flexpredict.runs.run_record import flat
 
 _MOST_ROWS = 2000  # of settings: a recipe has about a hundred
-_NOT_BETTER = re.compile(r"lost|decay|error|share|place R²|RMSE|AbsRel")  # results of which more is not better
+_NOT_BETTER = re.compile(r"lost|decay|error|share|place R²|RMSE|AbsRel")  # results where more is not better
 
 
 @dataclass(frozen=True)
 class Row:
-    """A name and its value in each run; best: the runs with the highest value, of results where more is better."""
+    """A name and its value in each run. best: which runs have the highest value, for results where more is better."""
 
     name: str
     values: tuple[str, ...]
@@ -27,7 +27,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows under one heading, which may be empty."""
+    """Rows under a title, which may be empty."""
 
     title: str
     rows: tuple[Row, ...]
@@ -38,7 +38,7 @@ class Group:
 
 
 def setting_groups(settings: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """One group for each nested part, and one before them for what stands alone."""
+    """A group for each nested part of the settings, after one for all other settings."""
     names = list(dict.fromkeys(str(name) for one in settings for name in one))
     nested = [name for name in names if any(isinstance(one.get(name), dict) and one[name] for one in settings)]
     alone = [_row(name, [one.get(name, _ABSENT) for one in settings]) for name in names if name not in nested]
@@ -51,7 +51,7 @@ def setting_groups(settings: Sequence[Mapping[str, Any]]) -> list[Group]:
 
 
 def result_groups(results: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """results: of each run, numbers by what was measured; `probe, birds: 20-NN` stands under `probe, birds`."""
+    """results: for each run, numbers by name; `probe, birds: 20-NN` goes into the group `probe, birds`."""
     names = dict.fromkeys(name for one in results for name in one)
     groups: dict[str, list[Row]] = {}
     for name in names:

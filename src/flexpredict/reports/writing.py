@@ -24,16 +24,16 @@ def write_report(
 
     Args:
         names: run folders, or names of encoders.
-        out: where to; by default report.html, in the folder of a single run, or in the current one.
-        images: to look at; by default those that the first run was trained on.
-        source: these, where they are open already.
+        out: path of the page; default: report.html in the folder of a single run, else in the current folder.
+        images: to look at; default: the training images of the first run.
+        source: these images, if they are open already.
     """
     page = _place(names, out)
     subjects = _subjects(names)
     try:
         views = look_into(names, images, source)
     except (UserError, OSError) as error:
-        # Without images of one's own choice a page of curves is better than none.
+        # Unless images were asked for, a page with only curves is better than none.
         if images is not None or all(subject.record is None for subject in subjects):
             raise
         views = Views(notes=[f"There is nothing to explore: {error}"])
@@ -41,19 +41,19 @@ def write_report(
 
 
 def refresh_report(run: Path) -> Path:
-    """Write the page of a run that goes on: new curves, and the pictures that its page has already."""
+    """Rewrite the page of a running run with new curves and the pictures that it already has."""
     page = run / "report.html"
     return _write(page, render_page(_subjects([run]), stored_views(page)))
 
 
 def write_comparison(folder: Path, seed: int) -> Path:
-    """Write FOLDER/report.html: the runs below the folder that have this seed, side by side."""
+    """Write FOLDER/report.html, which compares the runs below the folder that have this seed."""
     runs = [run for run in find_runs(folder.resolve()) if read_run(run).config.get("seed") == seed]
     return write_report(runs[:MOST_COMPARED], folder / "report.html")
 
 
 def short_labels(names: Sequence[str | Path]) -> list[str]:
-    """Names of folders and files, with as many of the folders above as it takes to tell them apart."""
+    """Names of folders and files, with as many parent folders as needed to tell them apart."""
     parts = [Path(name).resolve().parts if Path(name).exists() else (str(name),) for name in names]
     labels = [""]
     for count in range(1, max(map(len, parts)) + 1):
@@ -91,7 +91,7 @@ def _place(names: Sequence[str | Path], out: Path | None) -> Path:
     if page.is_file():
         with page.open("rb") as file:
             if _GENERATOR not in file.read(10_000):
-                raise UserError(f"out={page} exists and is not a page of flexpredict. Choose another out.")
+                raise UserError(f"out={page} exists and is not a report of flexpredict. Choose another out.")
     return page
 
 

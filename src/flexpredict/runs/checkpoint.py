@@ -1,8 +1,8 @@
-"""Checkpoints: everything a run needs to go on bit for bit, as safetensors and JSON.
+"""Checkpoints: everything a run needs to continue bit for bit, as safetensors and JSON.
 
 `checkpoints/step-N/` holds model.safetensors, optimizer.safetensors, state.json, and SHA256SUMS, by which damage is
 found (`sha256sum -c` reads it, too); `checkpoints/last` is a link to the newest. A folder appears whole or not at
-all, and older ones go only after the new one is in place.
+all, and older ones are removed only after the new one is in place.
 """
 
 import json
@@ -27,7 +27,7 @@ _SUMS = "SHA256SUMS"
 
 
 class DamagedCheckpointError(UserError):
-    """A checkpoint is not what was written."""
+    """A checkpoint differs from what was written."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Keep:
 
     Args:
         last: number of newest checkpoints to keep; more than one, in case the newest is damaged.
-        this: keep the one being written for good.
+        this: never remove the one being written.
         best: keep the one being written until another is the best.
     """
 
@@ -87,14 +87,14 @@ def load_checkpoint(
     optimizers: Sequence[torch.optim.Optimizer],
     warn: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any] | None:
-    """Load the newest whole checkpoint into model and optimizers; its state, or None where there is none.
+    """Load the newest whole checkpoint into model and optimizers. Returns its state; None if there is none.
 
     warn: called with a message if a newer one is damaged.
     """
     problem: DamagedCheckpointError | None = None
     for path in _newest_first(folder):
         if problem is not None:
-            warn(f"{problem} The run goes on from the one before, {path.name}.")
+            warn(f"{problem} The run continues from the one before, {path.name}.")
         try:
             _verify(path)
             _load(path, model, optimizers)
@@ -148,7 +148,7 @@ def model_tensors(checkpoint: Path, prefix: str = "") -> dict[str, Tensor]:
 
 
 def newest_checkpoint(folder: Path) -> Path:
-    """The newest whole checkpoint below a run's checkpoints folder; raises where there is none."""
+    """The newest whole checkpoint below a run's checkpoints folder; raises if there is none."""
     path = last_checkpoint(folder)
     if path is None:
         raise UserError(f"There is no checkpoint in {folder}. Name a run folder that has trained for a while.")
@@ -161,7 +161,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def last_step(folder: Path) -> int:
-    """Of the newest checkpoint below a run's checkpoints folder; 0 if there is none."""
+    """The step of the newest checkpoint below a run's checkpoints folder; 0 if there is none."""
     path = last_checkpoint(folder)
     if path is None:
         return 0
@@ -170,7 +170,7 @@ def last_step(folder: Path) -> int:
 
 def _newest_first(folder: Path) -> Iterator[Path]:
     link = folder / "last"
-    # The link is lost when a folder is copied by tools that do not know links, and others put a copy in its place.
+    # Tools that copy a folder may drop the link, or replace it with a copy of the checkpoint.
     newest = link.resolve() if (link / "state.json").is_file() else None
     whole = [path for path in folder.glob("step-*") if (path / "state.json").is_file()]
     if newest is not None:
@@ -179,7 +179,7 @@ def _newest_first(folder: Path) -> Iterator[Path]:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What a checkpoint says besides its weights: the step, and what the loop must know to go on."""
+    """The state of a checkpoint: its step, and what the loop needs to continue."""
     with _damage_explained(path):
         state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
         return {"step": int(state["step"]), **state}
@@ -201,11 +201,11 @@ def _verify(path: Path) -> None:
         for line in (path / _SUMS).read_text(encoding="utf-8").splitlines():
             expected, _, name = line.partition("  ")
             if sha256_of(path / Path(name).name) != expected:
-                raise ValueError(f"the checksum of {name} is not that of what was written")
+                raise ValueError(f"the checksum of {name} is wrong")
 
 
 def _prune(folder: Path, step: int, last: int) -> None:
-    """Remove older checkpoints except the last ones and those to be kept, and newer ones, whose steps were undone."""
+    """Remove older checkpoints except the `last` newest, and newer ones, whose steps were undone; keep kept ones."""
     best = (folder / "best").resolve()
     older = sorted((path for path in folder.glob("step-*") if _step_of(path) <= step), key=_step_of)
     newer = [path for path in folder.glob("step-*") if _step_of(path) > step]
@@ -244,7 +244,7 @@ def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list
 def whole_tensors(state: Mapping[str, Tensor], wanted: bool = True) -> dict[str, Tensor]:
     """Whole tensors in the memory of this process. Sharded ones are gathered, for which all ranks must call this.
 
-    wanted: whether this rank needs them; if not, nothing is returned.
+    wanted: whether this rank needs them; if not, the result is empty.
     """
     whole = {}
     for name, tensor in state.items():

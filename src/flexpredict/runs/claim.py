@@ -1,8 +1,8 @@
 """The right to write to a folder of runs: one process at a time, nothing deleted, no trace of a start that failed.
 
 The file `.flexpredict` marks a folder as a run and is locked while a process writes to it; a study or demo has a
-`.lock` of the same kind. The lock is the system's and belongs to the process alone, so it ends with it, however it
-ends; processes that it has forked do not share it.
+`.lock` of the same kind. The operating system holds the lock for one process and releases it however that ends;
+forked processes do not share it.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ class Claim:
 
     def __init__(self, folder: RunFolder, *, resume: bool = False, overwrite: bool = False) -> None:
         self.folder, self._resume, self._overwrite = folder, resume, overwrite
-        self.aside: Path | None = None  # where the run was moved that had been in the folder
+        self.aside: Path | None = None  # where the earlier run in the folder was moved to
         self._ours = False  # whether everything in the folder was made under this claim
         self._lock: Lock | None = None
 
@@ -38,7 +38,7 @@ class Claim:
         if not self._resume:
             self.folder.refuse_used(self._overwrite)
         elif not self.folder.path.is_dir():
-            self.folder.load_config()  # says that there is no run
+            self.folder.load_config()  # raises, because there is no run
         self._make()
         try:
             if not self._resume:
@@ -48,7 +48,7 @@ class Claim:
             raise
 
     def begin(self) -> None:
-        """Make room for a new run: an older one goes to a folder beside it."""
+        """Make room for a new run: an older one is moved to a folder beside it."""
         path = self.folder.path
         if self.folder.holds_something():
             aside = free_name(path, ".", 1)
@@ -61,7 +61,7 @@ class Claim:
         self.folder.checkpoints.mkdir(exist_ok=True)
 
     def give_up(self) -> None:
-        """If a new run has nothing to show yet, leave everything as it was before."""
+        """If a new run has left no results yet, restore everything as it was before."""
         if self._ours and not self.folder.has_begun():
             shutil.rmtree(self.folder.path, ignore_errors=True)
             if self.aside is not None:
@@ -106,14 +106,14 @@ class Lock:
         os.write(self._file, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         os.close(self._file)  # which also unlocks
         _held.discard(self._key)
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """While it lasts, no other process writes to this folder of several runs, which is made if it is not there."""
+    """While it lasts, no other process writes to this folder of several runs, which is made if missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

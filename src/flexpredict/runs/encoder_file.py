@@ -28,12 +28,12 @@ class EncoderSpec:
     image_size: tuple[int, int]  # height and width it was trained at
     patch_size: int
     positions: EncoderPositions
-    class_token: bool = False  # whether that of the model was kept
+    class_token: bool = False  # whether the model's class token was kept
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of timm's constructor
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "EncoderSpec":
-        """The encoder of a settled recipe, given as a mapping: what a run's config.yaml holds."""
+        """The encoder of a settled recipe, given as a mapping like a run's config.yaml."""
         sides = str(config["image_size"]).split(",")[0].split("x")  # of several sizes, the first is the encoder's
         return cls(
             model=config["model"],
@@ -55,7 +55,7 @@ class EncoderSpec:
 
 
 class Trained(NamedTuple):
-    """How far a run had come when it saved an encoder. What is called unfinished is decided here."""
+    """How far a run was when it saved an encoder, and whether that is unfinished."""
 
     step: int
     steps: int | None = None  # of the whole run; None for the encoder of the best step
@@ -127,7 +127,7 @@ def is_encoder_file(path: Path) -> bool:
         with safe_open(path, framework="pt") as file:
             return "encoder" in _header(file)
     except (OSError, SafetensorError):
-        return path.name == RunFolder(path.parent).encoder.name  # damaged, but by its name it was one
+        return path.name == RunFolder(path.parent).encoder.name  # damaged, but named like one
 
 
 def _header(file: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from flexpredict.errors import UserError
 from flexpredict.files import append_line, write_text_atomically
 
 Record = dict[str, float]
-PROBES = {"linear_accuracy": "linear", "knn_accuracy": "k-NN"}  # of an encoder while it is trained, the better first
+PROBES = {"linear_accuracy": "linear", "knn_accuracy": "k-NN"}  # of an encoder in training, the better judge first
 
 
 class Logger(Protocol):
@@ -39,7 +39,7 @@ class TensorBoard:
     def __init__(self, folder: Path, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # imported late: it takes a second
 
-        # What an interrupted run had logged beyond its last checkpoint is about to be logged again.
+        # Steps that an interrupted run logged after its last checkpoint will be logged again.
         self._writer = SummaryWriter(str(folder), purge_step=first_step or None)
 
     def log(self, step: int, record: Record) -> None:
@@ -51,7 +51,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A W&B run named after the run folder; a resumed run goes on in it."""
+    """A W&B run named after the run folder; a resumed run continues in it."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         import wandb
@@ -73,7 +73,7 @@ class WeightsAndBiases:
 
 
 def _id_of(folder: Path) -> str:
-    """Of the W&B run. It is drawn once and kept in the run folder: folders of the same name are different runs."""
+    """The id of the W&B run, drawn once and kept in its folder: folders of the same name are different runs."""
     file = folder / "wandb_id.txt"
     if not file.is_file():
         write_text_atomically(file, uuid.uuid4().hex)
@@ -101,7 +101,7 @@ class MLflow:
 def open_loggers(
     names: Iterable[str], folder: Path, metrics: Path, config: dict[str, Any], step: int
 ) -> list[Logger]:
-    """The loggers of a run that starts (or goes on) after `step`."""
+    """The loggers of a run that starts (or continues) after `step`."""
     keep_until(metrics, step)
     loggers: list[Logger] = [MetricsFile(metrics), TensorBoard(folder, step + 1 if step else 0)]
     optional: dict[str, type[WeightsAndBiases] | type[MLflow]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}

@@ -1,4 +1,4 @@
-"""Results of evaluations, read back from the JSON that they wrote. Whatever else a file holds is passed over."""
+"""Results of evaluations, read back from their JSON files. Files that hold anything else are skipped."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _LARGEST = 4_000_000  # bytes: other JSON of a run may be long
 
 
 def read_result(file: Path) -> dict[str, Any] | None:
-    """A result with its task, data, numbers and protocol; None where the file is something else."""
+    """A result with its task, data, numbers and protocol; None if the file is something else."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -23,14 +23,14 @@ def read_result(file: Path) -> dict[str, Any] | None:
 
 
 def unusual_settings(protocol: Mapping[str, Any]) -> list[str]:
-    """What sets numbers apart from others on the same data, in words: for titles, columns, files and model cards."""
+    """Words that set results apart from others on the same data, for titles, columns, files and model cards."""
     overlap = "TESTED ON TRAINING IMAGES" if protocol.get("overlap") else ""
     seen = "TEST IMAGES SEEN IN PRE-TRAINING" if protocol.get("seen_in_pretraining") else ""
     return [words for words in (protocol.get("settings"), overlap, seen) if words]
 
 
 def measured_in_words(task: str, data: str, protocol: Mapping[str, Any]) -> str:
-    """What numbers were measured on and how, in words that tell them from those of other protocols."""
+    """Task, data and protocol in words that set the results apart from those of other protocols."""
     words = [task, data, *map(str, unusual_settings(protocol))]
     train = protocol.get("train")
     trained_on = train.get("data") if isinstance(train, Mapping) else None
@@ -40,7 +40,7 @@ def measured_in_words(task: str, data: str, protocol: Mapping[str, Any]) -> str:
 def results_of(run: Path) -> dict[str, float]:
     """All numbers of evaluations in a run folder and in the folders inside it, by what was measured.
 
-    Where several are of the same, the newest counts.
+    If the same was measured several times, the newest counts.
     """
     files = {path: path.stat() for path in (*run.glob("*.json"), *run.glob("*/*.json")) if not path.is_symlink()}
     newest = sorted(files, key=lambda path: (files[path].st_mtime, path), reverse=True)
@@ -57,7 +57,7 @@ def results_of(run: Path) -> dict[str, float]:
 
 
 def _title(result: Mapping[str, Any]) -> str:
-    """Beside the results of one run: also which of its encoders, and whether it had not reached its last step."""
+    """What was measured, with which of the run's encoders, and whether that was unfinished."""
     protocol = result["protocol"]
     context = ["context encoder"] if str(result.get("encoder", "")).startswith("context ") else []
     unfinished = ["unfinished encoder"] if protocol.get("unfinished") else []

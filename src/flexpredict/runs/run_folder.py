@@ -32,7 +32,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.mark = path / ".flexpredict"  # says that this is a run; see claim.py
+        self.mark = path / ".flexpredict"  # marks this as a run; see claim.py
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.warnings = path / "warnings.jsonl"
@@ -62,7 +62,7 @@ class RunFolder:
             )
 
     def holds_something(self) -> bool:
-        """Whether it holds more than a process killed before the run began has left (config.yaml comes last)."""
+        """Whether it holds more than the leftovers of a process killed before config.yaml, which comes last."""
         if not self.path.is_dir():
             return False
         started = {self.mark, self.rehearsal, self.data, self.environment, self.starts, *half_written(self.path)}
@@ -102,9 +102,9 @@ class RunFolder:
     def refuse_changes(
         self, config: dict[str, Any], free: Collection[str], saved: dict[str, Any] | None = None
     ) -> None:
-        """A resumed run must be the run it was; only what is `free` may differ from its config.
+        """Refuse to resume a run with other settings; only the `free` ones may differ from its config.
 
-        saved: the config to compare with, if it is not the file as it is.
+        saved: the config to compare with; by default config.yaml.
         """
         remedy = (
             "Resume it without changing these settings, or start a new run in another folder (pretrain: from its "
@@ -117,7 +117,7 @@ class RunFolder:
         write_json_atomically(self.data, identity)
 
     def refuse_other_data(self, identity: dict[str, Any]) -> None:
-        """Other images would have another order, and the run would not be the one it was."""
+        """Refuse to resume on other images: their order would differ, and so would the run."""
         remedy = "Delete it, if you are sure that the images are the same."
         saved = read_settings(self.data, remedy) if self.data.is_file() else identity
         if saved != identity:
@@ -129,8 +129,8 @@ class RunFolder:
             )
 
     def record_start(self, step: int = 0, **facts: Any) -> None:
-        """Record what results are made with: everything at the first start, only what is new at later ones."""
-        import torch  # here, so that a folder can be looked at without it
+        """Record what results are made with: everything at the first start, only changes at later ones."""
+        import torch  # here, so that folders can be read without it
 
         now = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -150,13 +150,13 @@ class RunFolder:
         append_line(self.starts, start)
 
     def started_by(self, job: str | None) -> bool:
-        """Whether the last start was of this job of a cluster (None: there is no job)."""
+        """Whether this cluster job made the last start (None: there is no job)."""
         starts = read_records(self.starts) if job else []
         return bool(starts) and starts[-1].get("job") == job
 
 
 def free_name(path: Path, separator: str, number: int) -> Path:
-    """runs/mine-2, or with the first number after it that is free."""
+    """runs/mine-2, or with the next number that is free."""
     while (candidate := path.with_name(f"{path.resolve().name}{separator}{number}")).exists():
         number += 1
     return candidate
@@ -170,7 +170,7 @@ def is_run(path: Path) -> bool:
 
 def read_yaml(path: Path, remedy: str = "") -> dict[str, Any]:
     """The settings in a YAML file. remedy: what to do if it is damaged."""
-    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML was built with it
     try:
         loaded = yaml.load(path.read_text(encoding="utf-8"), parser)  # both are safe
     except (ValueError, yaml.YAMLError) as error:
@@ -183,7 +183,7 @@ def read_yaml(path: Path, remedy: str = "") -> dict[str, Any]:
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
-    """Of those that are installed."""
+    """Versions of those libraries that are installed."""
     found = {}
     for name in libraries:
         with suppress(metadata.PackageNotFoundError):

@@ -15,7 +15,7 @@ from flexpredict.runs.series import Series, is_finite
 MOST_WARNINGS = 50  # different ones
 MOST_SKIPPED = 100  # files named on the page; skipped.jsonl names all
 NOT_DRAWN = {"step", "epoch"}
-# Writers of strict JSON have nothing but null for a number that is not finite. Booleans are not numbers.
+# Strict JSON has null for a number that is not finite. Booleans are not numbers.
 DRAWN_TYPES = {int, float, type(None)}
 STOPPED = "so training stopped"  # in the warning of a run whose loss was not a number
 
@@ -45,7 +45,7 @@ class Run:
     results: dict[str, Any] = field(default_factory=dict)  # by what was measured
     skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
     more_skipped: int = 0
-    unreadable: list[str] = field(default_factory=list)  # what of the folder could not be read, in words
+    unreadable: list[str] = field(default_factory=list)  # what could not be read, in words
     encoders: tuple[str, ...] = ()  # names of the encoder files that are there
 
     @property
@@ -64,7 +64,7 @@ class Run:
 
 
 def read_run(run: Path) -> Run:
-    """Read a run folder. Only `config.yaml` must be there; what else is missing or broken is left out or noted."""
+    """Read a run folder. Only `config.yaml` must be there; anything else missing or broken is left out or noted."""
     if not run.is_dir():
         raise UserError(
             f"There is no run folder at {run}. Give the folder that a pre-training run wrote to (its `out`)."
@@ -99,7 +99,7 @@ def _read_json(record: Run, path: Path) -> Any:
 
 
 def _json_lines(record: Run, path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file, line by line. A torn last line is normal: the run may be going on or was killed."""
+    """The objects of a file, line by line. A torn last line is normal: the run may be writing it, or was killed."""
     broken = 0
     try:
         with path.open("rb") as file:
@@ -142,7 +142,7 @@ def _read_metrics(record: Run, path: Path) -> None:
 
 
 def number(value: object) -> float | None:
-    """The value where it is a usable number."""
+    """The value if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
         return None
     return float(value)
@@ -160,7 +160,7 @@ def _add_warning(record: Run, text: str, step: float | None) -> None:
 
 
 def _named_results(results: Any) -> dict[str, Any]:
-    """Nested results, or a list of rows each of which is words and numbers, as one value for each name."""
+    """Flattens nested results, or rows of words and numbers, into one value for each name."""
     if isinstance(results, dict):
         return dict(flat(results))
     named: dict[str, Any] = {}

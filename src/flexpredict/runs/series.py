@@ -16,12 +16,12 @@ class Bucket:
     """A stretch of consecutive points, remembered by its extremes and its mean."""
 
     start: float  # its first step
-    extremes: tuple[Point, ...]  # lowest and highest in the order of their steps; none where nothing was finite
+    extremes: tuple[Point, ...]  # lowest and highest in the order of their steps; empty if none was finite
     count: int  # of finite points, as are the two totals
     step_total: float
     value_total: float
     gaps: int  # points that were not finite
-    gap_step: float  # the first of them
+    gap_step: float  # step of the first one
 
     @property
     def mean(self) -> Point:
@@ -32,8 +32,8 @@ class Bucket:
 class Series:
     """Values over steps, streamed: the longer the run the wider each bucket, so memory stays the same."""
 
-    first: float | None = None  # that was finite
-    last: float | None = None  # finite or not
+    first: float | None = None  # first finite value
+    last: float | None = None  # last value, finite or not
     _closed: list[Bucket] = field(default_factory=list)
     _open: list[Point] = field(default_factory=list)
     _width: int = 1
@@ -59,11 +59,11 @@ class Series:
         return [*self._closed, _bucket(self._open)] if self._open else list(self._closed)
 
     def points(self) -> list[Point]:
-        """What the raw line passes through: every finite point of a short series, the extremes of a long one."""
+        """The points of the raw line: every finite point of a short series, the extremes of a long one."""
         return [point for bucket in self.buckets for point in bucket.extremes]
 
     def _rewind(self, step: float) -> None:
-        """A resumed run logs again the steps since its checkpoint: the later line is the true one."""
+        """Drop points from this step on: a resumed run logs the steps since its checkpoint again."""
         while self._open and self._open[-1][0] >= step:
             self._open.pop()
         while self._closed and self._closed[-1].start >= step:

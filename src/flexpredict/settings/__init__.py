@@ -1,1 +1,1 @@
-"""Everything that can be set, with its default, its range and what does not go together. Imports no torch."""
+"""All settings: their defaults, ranges and incompatible combinations. Imports no torch."""

@@ -10,27 +10,27 @@ from flexpredict.settings.run import Names, RecipeFile
 
 @dataclass(kw_only=True)
 class StudySettings(RecipeFile):
-    """What is varied and measured.
+    """Settings of a study: what is varied and what is measured.
 
     Args:
-        study: of the paper: table6 (positions), table7 (noise on which tokens), table8 (half resolution), fig3 (level
-            and covariance), fig4 (norms of A and m̃), l1 (L1 on A), covariance (tied, fixed, untied, diagonal, by
-            image), mae (on MAE), or paper for all of them; of the recipe: targets, noise, ema, lr, optimizer, masks,
-            predictor, augmentation, grid, embedding, combined, or search for all of them; on the scenes: where
-            (stochastic positions as the place of parts becomes freer).
+        study: from the paper: table6 (positions), table7 (noise on which tokens), table8 (half resolution), fig3
+            (level and covariance), fig4 (norms of A and m̃), l1 (L1 on A), covariance (tied, fixed, untied, diagonal,
+            by image), mae (on MAE), or paper for all of these; about the recipe: targets, noise, ema, lr, optimizer,
+            masks, predictor, augmentation, grid, embedding, combined, or search for all of these; on the scenes:
+            where (stochastic positions as the location of parts becomes freer).
         test: labeled images to test on (by default a share of the images is held out for validation).
         holdout: share of the images for validation, held out before pre-training.
         seeds: runs of each arm, from `seed` on (by default 3; where: 5).
-        labels: shares of the labels that the probes are trained on.
-        subsets: draws of each share below 1.
-        location_images: images to measure location with, at most, though no fewer than classes.
+        labels: shares of the labels to train the probes on.
+        subsets: random subsets drawn for each share below 1.
+        location_images: largest number of images to measure location with, but at least the number of classes.
         transfer: also measure a linear probe on other labeled images: those to fit it on, and those to test it on.
-        clevr: also measure counting and distance on CLEVR, by its folder, or on scenes:10000,size=64.
-        davis: also follow objects through the videos of DAVIS, by its folder, or of scenes.
+        clevr: also measure counting and distance: the folder of CLEVR, or scenes:10000,size=64.
+        davis: also follow objects through videos: the folder of DAVIS, or scenes.
         noise: noise level of the paper's studies as ‖A n‖ / ‖ψ‖ (paper: 0.2).
         arms: only these arms of the study, by the names that `dry_run` shows, and those they are compared with.
         levels: values of the one number that fig3, fig4, noise, ema, lr, grid and where vary.
-        where: how free parts are in the study where, 0 to 1.
+        where: how freely parts are placed in the study where, 0 to 1.
         l1_weight: weight of the penalty in the study l1.
         jobs: runs at a time (by default one for each core).
         nice: priority given to other processes, 0 (none) to 19.

@@ -1,4 +1,4 @@
-"""What may happen to an image on its way into the model."""
+"""Random changes to images before the model sees them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from flexpredict.settings.ranges import check_ranges, ranged
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What may happen to an image on its way into the model. The defaults are I-JEPA's: a crop, nothing else.
+    """Random changes to an image before the model sees it. The defaults are I-JEPA's: only a crop.
 
     Args:
         crop_scale: smallest and largest area of the crop, as a share of the image (null: the largest centered crop,
@@ -44,7 +44,7 @@ def chosen_augmentation(
     usual: Augmentation,
     presets: Mapping[str, Augmentation] = PRESETS,
 ) -> Augmentation:
-    """What was chosen: the name of a preset, all values, or some, which change `usual`."""
+    """The augmentation for `chosen`: a preset's name, all values, or some values that override `usual`."""
     if isinstance(chosen, Mapping):
         return replace(usual, **chosen)
     if isinstance(chosen, str):

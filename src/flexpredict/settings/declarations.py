@@ -1,4 +1,4 @@
-"""Settings as they are declared: by the parameters of a function or the fields of a dataclass, and its docstring."""
+"""Reads which settings a function or a dataclass declares: by its parameters or fields, and its docstring."""
 
 import dataclasses
 import functools
@@ -15,10 +15,10 @@ REQUIRED = inspect.Parameter.empty
 class Setting:
     """One setting."""
 
-    name: str  # its name; that of a nested one has dots, as in optimizer.lr
+    name: str  # with dots if it is nested, as in optimizer.lr
     kind: Any  # its type
     default: Any  # the value if it is not given; REQUIRED if it must be given
-    description: str  # what its docstring says
+    description: str  # from the docstring
 
     @property
     def group(self) -> type | None:
@@ -44,7 +44,7 @@ class Setting:
 
     @property
     def choices(self) -> list[str]:
-        """The allowed words, where only some are allowed."""
+        """The allowed words, if only some are allowed."""
         kinds = alternatives(self.kind)
         kinds += [part for kind in kinds if get_origin(kind) is list for part in alternatives(*get_args(kind))]
         return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
@@ -80,13 +80,13 @@ def descriptions(source: Callable[..., Any]) -> dict[str, str]:
 
 
 def alternatives(kind: Any, with_none: bool = False) -> list[Any]:
-    """The types that a union allows; None is not counted as one unless asked for."""
+    """The types that a union allows; without None unless `with_none`."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return [kind for kind in kinds if with_none or kind is not type(None)]
 
 
 def in_words(kind: Any) -> str:
-    """What a setting of this type takes: "a number", "mean or class", "two numbers"."""
+    """The values that a setting of this type takes: "a number", "mean or class", "two numbers"."""
     words = list(dict.fromkeys(word for one in sorted(alternatives(kind), key=_is_mapping) for word in _words(one)))
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 

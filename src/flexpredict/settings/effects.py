@@ -1,4 +1,4 @@
-"""Which settings have an effect in which runs. What would have none is refused, so that nobody waits for it."""
+"""Refuses settings that would have no effect in a run."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -19,7 +19,7 @@ _METHODS: dict[str, tuple[tuple[MethodName, ...], str]] = {
     "embedding_scale": (("ijepa", "mae"), "data2vec's noise goes through the patch embedding"),
     "normalize_pixels": (("mae",), "only it predicts pixels"),
 }
-# Recipe files, and the config.yaml of runs, have these for any method: only who gives them is told.
+# Recipe files and the config.yaml of runs have these for any method, so they are refused only if given explicitly.
 _METHODS_WHEN_GIVEN: dict[str, tuple[tuple[MethodName, ...], str]] = {
     f"optimizer.{name}": (("ijepa", "data2vec"), "mae has no target encoder")
     for name in ("ema_momentum", "final_ema_momentum", "ema_by_steps")
@@ -35,19 +35,19 @@ _KINDS_OF_MASKS: dict[str, tuple[Kind, ...]] = {
 
 
 def refuse_settings_of_others(recipe: Recipe) -> None:
-    """Refuse settings that mean nothing to the method of this recipe, wherever they come from."""
+    """Refuse settings that the method of this recipe does not use, wherever they come from."""
     _refuse_of_methods(recipe, _METHODS, {name: attrgetter(name)(recipe) for name in _METHODS})
     if recipe.method != "ijepa" and recipe.positions.convention == "released":
         raise UserError(
-            f"positions.convention=released is how the authors' code for I-JEPA does it, and the method is "
+            f"positions.convention=released reproduces the authors' code for I-JEPA, but the method is "
             f"{recipe.method}. Leave it out, or use method=ijepa."
         )
 
 
 def refuse_without_effect(recipe: Recipe, given: Mapping[str, Any]) -> None:
-    """Refuse what was given beside the recipe file, in nested dictionaries, and would change nothing in this run.
+    """Refuse settings given beside the recipe file (as nested dictionaries) that would change nothing in this run.
 
-    A group with all its values comes from a record, such as a run's config.yaml: nobody chose each of them.
+    A group with all its values is not checked: it comes from a record, such as a run's config.yaml.
     """
     values = dict(_leaves(given))
     _refuse_of_methods(recipe, _METHODS_WHEN_GIVEN, values)
@@ -57,8 +57,8 @@ def refuse_without_effect(recipe: Recipe, given: Mapping[str, Any]) -> None:
         if kind not in kinds and _is_changed(name, values):
             value = list(values[name]) if isinstance(values[name], tuple) else values[name]
             raise UserError(
-                f"{name}={value} has no effect: it is for masking.kind={' or '.join(kinds)}, and here that is "
-                f"{kind}. Leave it out, or use another masking.kind."
+                f"{name}={value} has no effect with masking.kind={kind}, only with {' or '.join(kinds)}. "
+                "Leave it out, or use another masking.kind."
             )
     if recipe.optimizer.kind == "adamw" and _is_changed("optimizer.muon_lr", values):
         raise UserError(

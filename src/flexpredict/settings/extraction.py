@@ -13,7 +13,7 @@ SizeLike: TypeAlias = int | str | tuple[int, int]
 
 
 class DescribedEncoder(Protocol):
-    """What settings need to know about an encoder."""
+    """The part of an encoder's interface that settings need."""
 
     image_size: tuple[int, int]
 
@@ -65,7 +65,7 @@ class Extraction(PatchExtraction):
         return one_image_size(self.image_size) or encoder.image_size
 
     def describe(self, encoder: DescribedEncoder) -> dict[str, Any]:
-        """Everything that decides what the features are, as plain values."""
+        """Everything that determines the features, as plain values."""
         height, width = self.size_for(encoder)
         return {
             "fingerprint": encoder.fingerprint(),

@@ -18,17 +18,17 @@ FREE_ON_RESUME = ("accelerator", "devices", "num_nodes", "strategy", "workers", 
 
 @dataclass(frozen=True, kw_only=True)
 class Finetuning(Checked):
-    """How an encoder is fine-tuned. None means: chosen when training starts.
+    """How an encoder is fine-tuned. None: chosen when training starts.
 
     Args:
         image_size: height x width, 224 or 256x192 (default: as trained).
         pooling: input of the head, the mean of the patches or the class token (default: the encoder's own).
         fraction: share of the labels to train on, every class in proportion (paper, Table 5: 0.01).
-        image_list: a text file that names the training images to use, one a line, such as the published 1 % of
-            ImageNet; fraction is then of these.
+        image_list: a text file that names the training images to use, one per line, such as the published 1 % of
+            ImageNet; fraction is then a share of these.
         held_out: share of the chosen training images to hold out; they are classified after every epoch.
         augmentation: finetune (crop of 8 to 100 % of the area, flip), ijepa, stop, none, or some of its parameters,
-            which change finetune's.
+            which override finetune's.
         epochs: passes over the chosen images (MAE: 100 for B, 50 for L and H).
         batch_size: images in one optimizer step, over all devices (default: 64 on a CPU, 256 on GPUs; MAE: 1024).
         lr: peak learning rate of the head (default: 1e-3 · batch_size / 256).
@@ -41,7 +41,7 @@ class Finetuning(Checked):
         betas: moving-average factors of AdamW.
         clip_grad: largest norm of the gradient over all parameters (default: no clipping).
         drop_path: probability of leaving out a branch of the last block, lower in earlier blocks (default: 0.1 if
-            the model has a place for it). Dropout of the model itself stays off.
+            the model supports it). The model's own dropout stays off.
         label_smoothing: share of the target that is spread over all classes.
         mixup: alpha of the Beta distribution by which pairs of images are blended; 0 for none (MAE: 0.8).
         seed: seed of the label subset, the initial head, the order of data, crops, mixup and drop_path.
@@ -49,7 +49,7 @@ class Finetuning(Checked):
         accelerator: auto, cpu, cuda or mps.
         devices: number of devices on this machine, or auto for all.
         num_nodes: number of machines.
-        strategy: strategy of Lightning Fabric; auto is DDP where there are several devices.
+        strategy: strategy of Lightning Fabric; auto is DDP with several devices.
         workers: processes that read images (default: from the number of cores).
         log_every: steps between two lines of metrics.jsonl.
         checkpoint_every: steps between two checkpoints (default: twenty in a run, at most 1000 steps apart).

@@ -22,15 +22,15 @@ class Masking:
         context_scale: smallest and largest share of the image in the context block, before its targets are taken out.
             Not used by random and blocks.
         min_context: smallest share of the image that must be left as context; blocks that leave less are drawn again.
-            A quarter is less than the defaults leave to 99 images in 100, so their layouts stay as they fall, yet one
-            unlucky image cannot take the context away from the whole batch. multiblock only.
+            With the default blocks, 99 images in 100 keep more than a quarter anyway, but one unlucky image cannot
+            take the context away from the whole batch. multiblock only.
         mask_ratio: share of the patches that are targets, for random (default: MAE's 0.75) and blocks (default:
             data2vec's 0.6).
         keep_targets: share of the patches of each target that are predicted, drawn at random. The others stay hidden
-            and cost nothing. Not for data2vec, whose encoder sees every place.
+            and cost nothing. Not for data2vec, whose encoder sees every position.
         contexts_per_image: contexts drawn from each image: more predictions for one pass of the target encoder.
         cell: side in patches of the squares that masks are made of. With 2, four patches are hidden or seen together,
-            as they are where targets have half the resolution.
+            as with targets of half the resolution.
     """
 
     kind: Kind | None = None
@@ -51,6 +51,6 @@ class Masking:
         return replace(self, kind=kind, mask_ratio=ratio)
 
     def masked_patches(self, patches: int) -> int:
-        """How many of this number of patches are targets according to mask_ratio."""
+        """The number of targets among this many patches, by mask_ratio."""
         assert self.mask_ratio is not None
         return patches - round(patches * (1 - self.mask_ratio))

@@ -26,14 +26,14 @@ class Optimizer:
         weight_decay: weight decay at the start; never on biases, norms, tokens and positions (published 0.04; small
             runs 0.05).
         final_weight_decay: weight decay at the end of its cosine (published 0.4; small runs 0.05).
-        hold_from_epoch: from this epoch on, learning rate and weight decay keep the values that they have reached
+        hold_from_epoch: from this epoch on, learning rate and weight decay stay at the values that they have reached
             (released ViT-H: 250 of 300; by default they follow their cosines to the end).
         betas: AdamW's moving-average factors.
         ema_momentum: momentum of the target encoder's moving average at the start (published 0.996; small runs
             0.99).
-        final_ema_momentum: the same at the end; it changes linearly.
-        ema_by_steps: keep the momentum of step n below (1 + n) / (10 + n), so that a slow average, too, follows from
-            the beginning.
+        final_ema_momentum: momentum at the end; it changes linearly.
+        ema_by_steps: limit the momentum at step n to (1 + n) / (10 + n), so that even a slow average follows the
+            weights from the beginning.
         clip_grad: largest norm of the gradient over all parameters; no clipping by default, as published.
     """
 
@@ -57,7 +57,7 @@ class Optimizer:
 
 @dataclass
 class SettledOptimizer(Optimizer):
-    """With nothing left open."""
+    """An optimizer with every setting filled in."""
 
     kind: Literal["adamw", "muon"] = "adamw"
     lr: float = 0.0

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def takes_fields_of(settings: Callable[P, S]) -> Callable[[Callable[[S], T]], Callable[P, T]]:
-    """Decorate a function of one object of the dataclass `settings`: it is then called like the dataclass itself."""
+    """Decorate a function that takes a `settings` object: it is then called with that dataclass's parameters."""
 
     def make(given: dict[str, Any]) -> S:
         make_settings: Callable[..., S] = settings
@@ -25,7 +25,7 @@ def takes_fields_of(settings: Callable[P, S]) -> Callable[[Callable[[S], T]], Ca
 
 
 def takes_some_fields_of(settings: Callable[P, Any]) -> Callable[[Callable[[dict[str, Any]], T]], Callable[P, T]]:
-    """The same for a function of a dictionary, which holds what the caller gave, unchecked and without defaults."""
+    """Like `takes_fields_of`, but the function takes a dictionary of given values, unchecked, without defaults."""
     return functools.partial(_called_like, settings, dict)
 
 

@@ -14,15 +14,15 @@ NoiseOn = Literal["masked", "context", "both"]
 
 @dataclass
 class Positions:
-    """Where the tokens are.
+    """Positions of tokens, and the noise on them.
 
     Args:
-        kind: "stochastic" (StoP; the default of ijepa), "sincos" (that of the other methods, which gain nothing from
-            noise) or "learned".
+        kind: "stochastic" (StoP; the default of ijepa), "sincos" (the default of the other methods, which gain
+            nothing from noise) or "learned".
         noise_std: standard deviation of the noise n (published: 0.25, the default of large runs). 0 is sin-cos
             exactly. The same value is less noise in a narrower encoder: see noise_to_signal.
         noise_to_signal: the noise level as ‖A n‖ / ‖ψ‖ at the start, comparable between widths (paper, ViT-B: 0.2; by
-            default 0.5 in small runs). Give this or noise_std; a run's config.yaml also has the noise_std it means.
+            default 0.5 in small runs). Give this or noise_std; a run's config.yaml also has the resulting noise_std.
         convention: "paper": m̃ is added and b is not; "released": the authors' code, b is added and m̃ is not (by
             default the paper's, or that of the checkpoint a run starts from).
         covariance: of the noise. "tied": A Aᵀ, with the A of the context (paper); "fixed": the identity; "untied": a
@@ -30,7 +30,7 @@ class Positions:
             "conditional": tied, with a level for each image, between half and twice noise_std, that is predicted from
             its context. All start at the same ‖noise‖ / ‖ψ‖.
         noise_on: which tokens have noise on their positions: "masked" (paper), "context" or "both".
-        hold: keep ‖A n‖ / ‖ψ‖ where it starts; otherwise it follows ‖A‖, up or down (paper).
+        hold: keep ‖A n‖ / ‖ψ‖ at its initial value; otherwise it follows ‖A‖, up or down (paper).
         l1: weight of an L1 penalty on A, the sum of the absolute values of its entries, for every kind of positions.
         schedule: the noise level over the run: "constant" (paper), or "linear" or "cosine" to final_level.
         final_level: noise level at the end, as a share of that at the start.
@@ -48,7 +48,7 @@ class Positions:
     final_level: float = ranged(1.0, least=0)
 
     def level(self, in_features: int, weight_std: float = WEIGHT_STD) -> float:
-        """The noise_std that these settings mean for a new A with this many columns."""
+        """The noise_std that these settings give for a new A with this many columns."""
         self.check()
         if not self.stochastic:
             return 0.0
@@ -57,7 +57,7 @@ class Positions:
         level = noise_std_at_start(self.noise_to_signal, in_features, weight_std)
         if self.noise_std is None:
             return level
-        # It was settled before, perhaps with the expected and not the actual entries of A.
+        # noise_std was settled before, perhaps with the expected instead of the actual entries of A.
         if not math.isclose(self.noise_std, level, rel_tol=0.1):
             raise UserError(
                 f"The noise level is given twice: positions.noise_to_signal={self.noise_to_signal:g} would be a "
@@ -66,17 +66,17 @@ class Positions:
         return self.noise_std
 
     def settled(self, in_features: int, weight_std: float = WEIGHT_STD) -> "Positions":
-        """The same with the noise_std that it comes to, where there is noise."""
+        """These settings with noise_std filled in, if there is noise."""
         level = self.level(in_features, weight_std)
         return replace(self, noise_std=level) if self.stochastic else self
 
     @property
     def stochastic(self) -> bool:
-        """Left open, they are."""
+        """Whether positions are stochastic, which is the default."""
         return self.kind in (None, "stochastic")
 
     def of(self, method: str) -> "Positions":
-        """The same with the kind that is the default of a method, unless settings of the noise say what is meant."""
+        """These settings with `kind` filled in: the method's default, or stochastic if the noise is set."""
         silent = self == Positions(l1=self.l1)
         kind = self.kind or ("sincos" if method != "ijepa" and silent else "stochastic")
         return replace(self, kind=kind)

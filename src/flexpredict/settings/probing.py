@@ -13,8 +13,8 @@ class Probing(Checked):
     Args:
         labels: shares of the training labels, each class in proportion (default: 0.01 0.1 1, without those that are
             too small for one image of each class).
-        subsets: draws of each share below 1; numbers are their means, with 95 % intervals.
-        label_list: text files that name the images of a subset, one a line, such as the published 1 % lists.
+        subsets: random subsets for each share below 1; results are their means, with 95 % intervals.
+        label_list: text files that name the images of a subset, one per line, such as the published 1 % lists.
         neighbors: k of k-NN, by cosine similarity, weighted as in DINO's protocol; 0 for none.
         l2: regularization, the weight of ‖W‖²/2 (default: chosen on held-out training images).
         seed: seed of the subsets and of the images held out.

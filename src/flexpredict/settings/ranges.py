@@ -56,7 +56,7 @@ class Checked:
 
 
 def check_ranges(settings: Any, group: str = "") -> None:
-    """Refuse a dataclass of settings, or one nested in it, that has a value out of its range."""
+    """Refuse a dataclass of settings with a value out of its range, also in nested settings."""
     for field in dataclasses.fields(settings):
         name, value = f"{group}{field.name}", getattr(settings, field.name)
         if dataclasses.is_dataclass(value):

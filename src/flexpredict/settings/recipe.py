@@ -1,4 +1,4 @@
-"""What a run is made of: every number that decides its result, and how to run it on this machine."""
+"""The recipe of a run: every setting that determines its result, and how to run it on this machine."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -50,22 +50,22 @@ class Recipe:
         patch_size: side of a patch (by default the model's, smaller for small images).
         class_token: keep the class token of models that have one (the paper's have none).
         model_options: further arguments of timm's constructor, for example {embed_dim: 96, depth: 4}.
-        embedding_scale: size of new patch embeddings against positions, in units of PyTorch's own initial weights.
-            Not for data2vec, whose noise goes through these weights.
-        positions: where the tokens are.
+        embedding_scale: factor on new patch embeddings, relative to PyTorch's own initial weights. Not for data2vec,
+            whose noise goes through these weights.
+        positions: positions of tokens, and the noise on them.
         encoder_positions: positions of the encoder: 'sincos', 'learned', or BEiT's 'relative' (by default relative
-            for models of BEiT's kind, learned where positions.kind is, else sin-cos).
+            for models of BEiT's kind, learned if positions.kind is learned, else sin-cos).
         predictor: size of the predictor; mae: of the decoder (data2vec has none).
         masking: which patches are seen and which are predicted.
         targets: ijepa and data2vec: which features are predicted, and how they are normalized.
-        normalize_pixels: mae: predict each patch less its mean and over its standard deviation.
+        normalize_pixels: mae: predict each patch minus its mean, divided by its standard deviation.
         augmentation: 'ijepa' (crop), 'stop' (crop, flip, blur, grayscale), 'none', or some of its parameters, which
-            change the default (stop; crop and flip in small and continued runs).
-        scale: which defaults the run has: 'published' (that of data2vec), 'small' (by default where it sees fewer
-            than 5 million images from new weights), or 'continued' (by default with init_from).
+            override the default (stop; crop and flip in small and continued runs).
+        scale: which set of defaults to use: by default 'continued' with init_from, 'small' if the run sees fewer than
+            5 million images (not for data2vec), else 'published'.
         epochs: passes over the data (by default from the amount of data and the hardware).
         minutes: instead of epochs, the time for training on this machine: a few steps are measured first, then all
-            schedules are fitted. Where a recipe file gives epochs, its warm-up shrinks or grows with them.
+            schedules are fitted. If a recipe file gives epochs, its warm-up is scaled with them.
         epoch_size: images that count as one epoch (by default all; needed for streams whose length is unknown).
         max_skipped: share of unreadable images above which the run stops.
         on_nan: if the loss is not a number or explodes: 'stop', or 'rollback' to the last checkpoint and skip the
@@ -74,8 +74,8 @@ class Recipe:
         accumulate: number of parts in which a device processes its share of a batch, to save memory.
         optimizer: AdamW or Muon, and the schedules.
         init_from: start from other weights: a run folder, a checkpoint of I-JEPA, StoP, MAE, DINO and others,
-            timm:NAME or hf:NAME; model and predictor are then taken from there where the recipe does not name them,
-            and the optimizer and step count start afresh.
+            timm:NAME or hf:NAME; model and predictor are then taken from there unless the recipe names them, and the
+            optimizer and step count start afresh.
         seed: initial weights, order of data, crops, masks and noise are all functions of it.
         precision: '32-true' or 'bf16-mixed', on a CPU in linear layers only (by default bf16 where the hardware has
             instructions for it).
@@ -85,18 +85,18 @@ class Recipe:
         accelerator: what Lightning Fabric should run on ('auto', 'cpu', 'cuda', 'mps').
         devices: number of devices on this machine, or 'auto' for all.
         num_nodes: number of machines.
-        strategy: how the work is spread over devices: 'ddp' (each has the whole model), or 'fsdp' (those of a machine
-            share weights, gradients and the optimizer's state); 'auto' is ddp where there are several.
+        strategy: how the work is spread over devices: 'ddp' (each has the whole model), or 'fsdp' (the devices of a
+            machine share weights, gradients and the optimizer's state); 'auto' is ddp with several devices.
         workers: processes that read images (by default from the number of cores).
         log_every: steps between two lines of metrics.jsonl.
-        checkpoint_every: steps between two checkpoints (by default two minutes, or longer where writing them would
-            take more than a twentieth of the time).
+        checkpoint_every: steps between two checkpoints (by default two minutes, or longer if writing them would take
+            more than a twentieth of the time).
         keep_last: number of newest checkpoints to keep; more than one, in case the newest is damaged.
         keep_every: also keep one checkpoint for good every this many epochs.
         keep_best: also keep the checkpoint that probed best (needs probe_data or probe_every).
         probe_every: classify labeled images by k-NN and linearly every this many epochs (by default ten times in a
             run with probe_data, else never).
-        probe_data: labeled images to classify (by default those that are trained on).
+        probe_data: labeled images to classify (by default the training images).
         loggers: also log to 'wandb' or 'mlflow', if installed; metrics.jsonl and TensorBoard are always written.
     """
 
@@ -146,7 +146,7 @@ class Recipe:
 
 @dataclass(kw_only=True)
 class SettledRecipe(Recipe):
-    """A recipe with nothing left open, as config.yaml holds it."""
+    """A recipe with every setting filled in, as in config.yaml."""
 
     model: str = ""
     image_size: str = ""
@@ -161,10 +161,10 @@ class SettledRecipe(Recipe):
     workers: int = 0
 
 
-# What may change when a run is resumed: it goes on as the same run. Only another kind of device rounds differently,
-# and a stream comes in another order where the number of devices or workers changes.
+# Settings that may change when a run is resumed, as its result stays the same. Two exceptions: another kind of device
+# rounds differently, and another number of devices or workers changes the order of a stream.
 FREE_ON_RESUME = (
-    "data",  # where the images are; that they are the same is checked
+    "data",  # the images may have moved; a check makes sure that they are the same
     "probe_data",
     "accelerator",
     "devices",

@@ -1,4 +1,4 @@
-"""Settings of the verbs that use a recipe: `pretrain` and `plan` (for `ablate`, see ablation.py)."""
+"""Settings of the functions that use a recipe: `pretrain` and `plan` (for `ablate`, see ablation.py)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -10,7 +10,7 @@ from flexpredict.settings.ranges import ranged
 from flexpredict.settings.recipe import Recipe
 from flexpredict.settings.typed_values import typed_values
 
-# Paths are welcome in Python, and a number of images; a command line gives text, as config.yaml does.
+# In Python, paths and a number of images are accepted as well; a command line and config.yaml give text.
 if TYPE_CHECKING:
     Names: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
     NamesOrCount: TypeAlias = Names | int
@@ -25,7 +25,7 @@ def as_list(names: Names) -> list[str]:
 
 @dataclass(kw_only=True)
 class RecipeFile:
-    """Where a recipe is read from.
+    """The file that a recipe is read from.
 
     Args:
         config: a recipe file, or a built-in recipe: laptop, vit_b16, vit_l16, vit_h14, vit_h16; other settings
@@ -40,9 +40,9 @@ class RunSettings(Recipe, RecipeFile):
     """A recipe, and the folder of its run.
 
     Args:
-        out: the run folder to make.
-        resume: continue the interrupted run in `out`, with the recipe that it has; the images may have moved. More
-            `epochs` make it longer: from there on, its schedules are those of the longer run.
+        out: the run folder to create.
+        resume: continue the interrupted run in `out` with its own recipe; the images may have moved. More `epochs`
+            make it longer: from then on, its schedules are those of the longer run.
         overwrite: replace the run in `out`, which is moved to OUT.1.
         dry_run: show the plan, how long it would take, how much memory, and some masks, and start nothing.
     """
@@ -62,7 +62,7 @@ class PlanSettings(Recipe, RecipeFile):
         data: the number of images; or images, as for pretrain.
         on: accelerators to estimate for: rtx3090, rtx4090, l4, l40s, a100-40gb, a100-80gb, h100, h200, b200, mi300x.
         utilization: assumed share of an accelerator's peak speed; well-tuned training of ViTs reaches 0.3 to 0.5.
-        memory: gigabytes of a device, to find how many images at a time fit.
+        memory: memory of a device in gigabytes, to find how many images fit at a time.
         measure: measure a few steps on this machine.
     """
 
@@ -74,7 +74,7 @@ class PlanSettings(Recipe, RecipeFile):
 
 
 def split_values(source: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Typed values, split into those of the recipe and those of the verb. source: the dataclass that declares all."""
+    """Typed values, split into those of the recipe and all others. source: the dataclass that declares both."""
     values, names = typed_values(source, given), {one.name for one in fields(Recipe)}
     recipe = {name: value for name, value in values.items() if name in names}
     return recipe, {name: value for name, value in values.items() if name not in names}

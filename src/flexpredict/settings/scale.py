@@ -1,8 +1,8 @@
-"""Two sets of defaults: the published ones, and those for runs of minutes to days on modest data.
+"""Three sets of defaults: published, continued from other weights, and small (minutes to days, modest data).
 
-The published recipe needs hundreds of millions of images before its features are worth having; a run that sees a few
-hundred thousand learns next to nothing from it. What a small run needs instead was searched for on the training
-images of CIFAR-10 and on the built-in scenes (studies/).
+The published recipe needs hundreds of millions of images before its features are useful; a run that sees a few
+hundred thousand learns next to nothing from it. The defaults of small runs were searched for on the training images
+of CIFAR-10 and on the built-in scenes (studies/).
 """
 
 import math
@@ -40,7 +40,7 @@ _OPTIMIZER: dict[Scale, dict[str, Any]] = {
         "lr": 3e-3,
         "start_lr": 0.0,
         "final_lr": 0.01,
-        "weight_decay": 0.05,  # 0.4 belongs to hundreds of epochs
+        "weight_decay": 0.05,  # 0.4 is for hundreds of epochs
         "final_weight_decay": 0.05,
         "encoder_lr": 1.0,
         "ema_momentum": 0.99,  # 0.996 hardly moves in a thousand steps (studies/combined-cifar10)
@@ -54,23 +54,23 @@ _AUGMENTATION: dict[Scale, Augmentation] = {
 
 
 def scale_of(recipe: Recipe, images: float) -> Scale:
-    """Which defaults fit a run that sees this many images."""
+    """The set of defaults for a run that sees this many images."""
     if recipe.scale is not None:
         return recipe.scale
     if recipe.init_from is not None:
         return "continued"
-    if recipe.method == "data2vec":  # what small runs of it need was not searched for
+    if recipe.method == "data2vec":  # defaults for its small runs were not searched for
         return "published"
     return "small" if images < SMALL_RUN else "published"
 
 
 def published_lr(batch_size: int) -> float:
-    """The paper's learning rate for a batch of another size."""
+    """The paper's learning rate, scaled to this batch size."""
     return max(8e-4 * math.sqrt(batch_size / 2048), 5e-4)
 
 
 def with_defaults(recipe: Recipe, scale: Scale, lr: float) -> Recipe:
-    """The recipe with what it leaves open set to the defaults of this scale. lr: the published learning rate."""
+    """The recipe with open settings filled in by the defaults of this scale. lr: the published learning rate."""
     targets: dict[str, Any] = {"standardize": "none" if scale == "published" else "feature"}
     return replace(
         recipe,
@@ -89,7 +89,7 @@ def augmentation_of(recipe: Recipe, scale: Scale) -> Augmentation:
 def _noise(positions: Positions, scale: Scale) -> Positions:
     if not positions.stochastic or (positions.noise_std, positions.noise_to_signal) != (None, None):
         return positions
-    # At the paper's ratio of 0.2 the noise never moves a token to another place.
+    # At the paper's ratio of 0.2 the noise never moves a token to another position.
     return replace(positions, noise_std=0.25) if scale == "published" else replace(positions, noise_to_signal=0.5)
 
 

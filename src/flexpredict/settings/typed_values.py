@@ -34,22 +34,22 @@ def typed_values(source: Callable[..., Any], values: Mapping[str, Any]) -> dict[
 
 
 def with_dataclasses(source: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values, with each dictionary of a nested group made into its dataclass.
+    """Turn the dictionary of each nested group into its dataclass.
 
-    A dictionary stays one where its setting allows that: some values of a group whose others are not known yet.
+    A dictionary stays one if its setting allows that: it has some values of a group whose others are not known yet.
     """
     settings, made = declared(source), dict(values)
     for name, value in values.items():
         group = settings[name].group
         if isinstance(value, Mapping) and group is not None:
-            whole = group(**value)  # also where it is not used: it checks the values
+            whole = group(**value)  # even if it is not used: this checks the values
             made[name] = value if settings[name].may_be_mapping else whole
     return made
 
 
 def unknown_name(name: str, known: Mapping[str, Setting], mark: str = "") -> str:
-    """A message about a name that no setting has. mark: what stands before names, -- on a command line."""
-    # A name without its group is understood, too: noise_std, even if it is misspelled.
+    """The message about an unknown name. mark: the prefix of names, -- on a command line."""
+    # A name without its group, such as noise_std, also gets a hint, even if it is misspelled.
     by_last_part = {setting.rpartition(".")[2]: setting for setting in reversed(list(known))}
     near = closest(name, known) or by_last_part.get(closest(name.rpartition(".")[2], by_last_part) or "")
     hint = f" Did you mean '{mark}{near}'?" if near else ""
@@ -59,7 +59,7 @@ def unknown_name(name: str, known: Mapping[str, Setting], mark: str = "") -> str
 def _leaves(
     values: Mapping[str, Any], settings: Mapping[str, Setting], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Each value with the full name of its setting; a group is taken apart."""
+    """Each value with the full name of its setting; groups are split into single settings."""
     for key, value in values.items():
         name = f"{prefix}{key}".replace("-", "_")
         if name not in settings:
@@ -89,7 +89,7 @@ def _as_group(setting: Setting, value: Any) -> Mapping[str, Any] | None:
 
 def _converted(setting: Setting, value: Any) -> Any:
     if str in alternatives(setting.kind) and not isinstance(value, _PLAIN):
-        return value  # from Python, the thing itself may be given instead of its name: an encoder, opened images
+        return value  # Python callers may pass an object instead of its name: an encoder, opened images
     value = [_as_text(one) for one in value] if isinstance(value, list | tuple) else _as_text(value)
     if setting.is_list and isinstance(value, str | int | float) and str not in alternatives(setting.kind):
         value = _as_list(value)
@@ -103,12 +103,12 @@ def _converted(setting: Setting, value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Paths, and objects that act as one, such as a `Run`, as text."""
+    """Turn paths, and objects that act as paths, such as a `Run`, into text."""
     return fspath(value) if isinstance(value, PathLike) else value
 
 
 def _as_list(value: str | int | float) -> Any:
-    """One value where several may be: [value], unless it is text that is a list itself, or null."""
+    """Wrap the single value of a list setting: [value], unless it is text that is itself a list, or null."""
     is_list = isinstance(value, str) and (value[:1] == "[" or value == "null")
     return value if is_list else [value]
 
@@ -120,7 +120,7 @@ def _convert(kind: Any, value: Any) -> Any:
 
 @cache
 def _parser(kind: Any) -> ArgumentParser:
-    """A parser for one value of this type. Groups are taken apart before: here, one can only be a preset's name."""
+    """A parser for one value of this type. Groups were split before: here, one can only be a preset's name."""
     kinds = [one for one in alternatives(kind, with_none=True) if not dataclasses.is_dataclass(one)]
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=Union[tuple(kinds)])  # noqa: UP007 (of any number of types)

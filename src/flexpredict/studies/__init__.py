@@ -1,1 +1,1 @@
-"""The paper's questions asked again: ablations and analyses."""
+"""Ablations and analyses that repeat those of the paper."""

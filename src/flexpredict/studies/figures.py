@@ -1,4 +1,4 @@
-"""Figures in one style; those of studies have a panel for each quantity, and the paper's numbers beside ours."""
+"""Figures in one style; a study's figure has a panel for each quantity, and the paper's numbers beside ours."""
 
 import math
 import textwrap
@@ -19,7 +19,7 @@ from flexpredict.studies.ablations.measuring import LOCATION, NORMS
 from flexpredict.studies.ablations.study import Study
 from flexpredict.studies.ablations.summary import Estimate, Row, digits_of
 
-# Okabe and Ito's colors, which the color-blind can tell apart.
+# Okabe and Ito's colors, which color-blind readers can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GRAY = "#777777"
 _STYLE = {
@@ -51,20 +51,20 @@ Panel = Callable[[Axes], None]
 
 @contextmanager
 def drawing(path: Path, width: float, height: float, dpi: int = 100) -> Iterator[Figure]:
-    """A figure, width x height in inches, that is written to `path` at the end."""
+    """Yields a figure of width x height inches and writes it to `path` at the end."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
 
         def write(temporary: Path) -> None:
-            # Without the version of the library in it, the same figure is the same file.
+            # No library version in the metadata: equal figures give equal files.
             figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
         write_atomically(path, write)
 
 
 def plain_ticks(scaled: Any) -> None:
-    """Few plain numbers on a logarithmic axis, where matplotlib would write as many powers as overlap."""
+    """Puts a few plain numbers on a logarithmic axis, where matplotlib's powers of ten would overlap."""
     low, high = scaled.get_view_interval()
     decades = math.log10(high / low)
     steps = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
@@ -74,7 +74,7 @@ def plain_ticks(scaled: Any) -> None:
 
 
 def draw(study: Study, rows: list[Row], seeds: int, path: Path) -> None:
-    """Write a PNG."""
+    """Draws the figure of a study as a PNG."""
     make = {"points": _points, "curves": _curve, "norms": _curve, "surface": _surface}[study.form]
     panels: list[Panel] = [partial(make, study=study, rows=rows, name=name) for name in rows[0].numbers]
     if study.form == "points" and any(row.arm.paper is not None for row in rows):
@@ -90,7 +90,7 @@ def draw(study: Study, rows: list[Row], seeds: int, path: Path) -> None:
 
 
 def _points(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
-    """Each arm, its seeds apart. Points and not bars: on a scale from zero, a point or two would not be seen."""
+    """Mean and seeds of each arm, as points: on bars from zero, differences of a point or two would be invisible."""
     for place, row in enumerate(rows):
         values = row.numbers[name].values
         axes.plot([place + 0.2] * len(values), values, ".", color=_OTHER, alpha=0.7)
@@ -115,7 +115,7 @@ def _name_arms(axes: Axes, rows: list[Row]) -> None:
 
 
 def _curve(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
-    """Over the level, a curve for each series; an arm without a series belongs to all."""
+    """A curve over the level for each series; an arm without a series belongs to all of them."""
     series = list(dict.fromkeys(row.arm.series for row in rows if row.arm.series)) or [""]
     for curve, color in zip(series, COLORS, strict=False):
         points = [row for row in rows if row.arm.series in ("", curve)]
@@ -128,7 +128,7 @@ def _curve(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
 
 
 def _surface(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
-    """Differences to the baseline over series (upwards) and level, bold where the interval excludes zero."""
+    """Differences to the baseline by series (y) and level (x); bold if the interval excludes zero."""
     compared = [row for row in rows if name in row.differences]
     series = list(dict.fromkeys(row.arm.series for row in compared))
     levels = sorted({row.arm.level for row in compared if row.arm.level is not None})
@@ -150,6 +150,6 @@ def _surface(axes: Axes, study: Study, rows: list[Row], name: str) -> None:
 
 
 def _error_bars(axes: Axes, places: Sequence[float], estimates: Sequence[Estimate], **style: Any) -> None:
-    """Means, and 95 % intervals where there are several seeds."""
+    """Means, with 95 % intervals if there are several seeds."""
     halves = [estimate.half for estimate in estimates if estimate.half is not None] or None
     axes.errorbar(places, [estimate.mean for estimate in estimates], halves, capsize=4, **style)

@@ -1,4 +1,4 @@
-"""A rank's training batches, with what comes of reading them: places in a stream, unreadable images, errors."""
+"""A rank's training batches, and what reading them yields: positions in a stream, unreadable images, errors."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from flexpredict.training.skipped import SkippedImages
 
 
 class RankBatches:
-    """The batches of this rank from the step of `state` on, which a checkpoint has, to the end of the plan."""
+    """The batches of this rank, from the step in a checkpoint's `state` to the end of the plan."""
 
     def __init__(
         self,
@@ -34,15 +34,15 @@ class RankBatches:
         self.rewind(state)
 
     def rewind(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint with this state."""
+        """Continue from a checkpoint with this state."""
         self.skipped = SkippedImages(self._fabric, self._folder.skipped, self._plan)
         self._last: Batch | None = None
-        self._error = ""  # why this rank has no more batches, which the others do not know yet
+        self._error = ""  # why this rank has no more batches; the others do not know it yet
         self._places = {int(consumer): Place(*place) for consumer, place in state.get("places", {}).items()}
         self._loader = self._open(self._source, state["step"])
 
     def __next__(self) -> Batch:
-        """If one of several ranks cannot go on, it acts as if it could until all meet; else they would wait."""
+        """The next batch; a rank that fails repeats its last one until `settle`, because others wait for it."""
         started = time.perf_counter()
         try:
             if not self._error:
@@ -59,7 +59,7 @@ class RankBatches:
 
     @contextmanager
     def deaths_explained(self) -> Iterator[None]:
-        """If a reading process dies, say at which image, wherever in a step that is noticed."""
+        """If a reading process dies, the error says at which image, wherever in a step the death is noticed."""
         try:
             yield
         except RuntimeError:
@@ -67,22 +67,22 @@ class RankBatches:
                 raise
 
     def settle(self, step: int) -> None:
-        """Share with the other ranks what each alone knows: errors, unreadable images, and places in a stream."""
+        """Share errors, unreadable images and positions in a stream with the other ranks."""
         for error in filter(None, gather(self._fabric, self._error)):
             raise UserError(error)
         self.skipped.settle(step)
         for places in gather(self._fabric, self._places):
-            for consumer, place in places.items():  # the others may know an older one of it
+            for consumer, place in places.items():  # other ranks may hold an older position
                 self._places[consumer] = max(place, self._places.get(consumer, place))
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, after `settle`."""
+        """The state for a checkpoint; valid after `settle`."""
         return {"places": self._places}
 
     def _open(self, source: ImageSource | ImageStream, first_step: int) -> Batches:
         recipe, ranks = self._plan.recipe, self._fabric.world_size
         if is_stream(source):
-            # Of all consumers, and of no others: a checkpoint may come before each of them has made a batch.
+            # Of exactly these consumers: a checkpoint may be written before each of them has made a batch.
             self._places = starting_places(self._places, ranks * max(1, recipe.workers))
         elif first_step == 0:
             self.skipped.add(source.problems)

@@ -9,12 +9,12 @@ _MOST_OF_THE_TIME = 0.05
 
 
 def seconds_between(cost: float) -> float:
-    """Between two checkpoints of which one takes so many seconds to write."""
+    """Seconds between two checkpoints, if writing one takes `cost` seconds."""
     return max(_SECONDS, cost / _MOST_OF_THE_TIME)
 
 
 class CheckpointTimer:
-    """Knows when the last one was written, and how long that took."""
+    """Remembers when the last checkpoint was written, and how long that took."""
 
     def __init__(self) -> None:
         self._cost, self._last = 0.0, time.monotonic()
@@ -24,7 +24,7 @@ class CheckpointTimer:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """While a checkpoint is written."""
+        """Measure how long writing a checkpoint takes."""
         started = time.monotonic()
         yield
         self._last = time.monotonic()

@@ -1,5 +1,7 @@
-"""A loss that is not a number or explodes: found without waiting for the device at each step, and then stopped, or
-taken back to the last checkpoint to leave out the batch that did it."""
+"""Detects a loss that is not a number or explodes, without waiting for the device at each step.
+
+The run then stops, or goes back to the last checkpoint and leaves out the batch that caused it.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,12 +15,12 @@ from flexpredict.errors import UserError
 from flexpredict.training.engine import gather
 
 _EXPLODED = 100.0  # times the mean of the last line of metrics
-_SMALL = 0.01  # losses below this are all alike
+_SMALL = 0.01  # smaller losses count as this one
 _MOST_LEFT_OUT = 10
 
 
 class BadStep(NamedTuple):
-    """The first step after which a run must not go on, and why."""
+    """The first step after which a run must not continue, and why."""
 
     step: int
     loss: float | None = None  # None: the weights are not numbers
@@ -42,7 +44,7 @@ class LossGuard:
         self.rewind(state)
 
     def rewind(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint with this state."""
+        """Continue from a checkpoint with this state."""
         self.left_out |= set(state.get("left_out", ()))
         self._usual: float = state.get("usual_loss", math.inf)
         # On the device, so that no step waits: the first bad step (-1: none) and its loss.
@@ -64,7 +66,7 @@ class LossGuard:
     def bad_step(self, step: int, parameters: Iterable[Tensor] = ()) -> BadStep | None:
         """The first step with a bad loss on any rank; None if all is well up to this step.
 
-        parameters: of a model that is about to be saved: a loss tells only in the next step that they are broken.
+        parameters: of a model about to be saved; if they are broken, the loss shows it only in the next step.
         """
         found = [BadStep(int(bad), loss) for bad, loss in gather(self._fabric, self._bad.tolist()) if bad >= 0]
         if found:
@@ -73,11 +75,11 @@ class LossGuard:
         return BadStep(step) if any(gather(self._fabric, broken)) else None
 
     def be_careful(self, until: int) -> None:
-        """Look at every step before it is applied, up to this one."""
+        """Check every step up to this one before it is applied."""
         self._careful_until = until
 
     def leaves_out(self, step: int, loss: Tensor, model: nn.Module) -> bool:
-        """Whether the update of this step must not be applied. Cheap where there was no trouble."""
+        """Whether the update of this step must not be applied. Cheap if there was no trouble."""
         if step in self.left_out:
             return True
         if step > self._careful_until:
@@ -103,7 +105,7 @@ REMEDY = "Try a lower optimizer.lr, a longer warm-up, optimizer.clip_grad 1.0, o
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """Of all gradients together, on the device."""
+    """The norm of all gradients together, on the device."""
     norm = torch.nn.utils.get_total_norm(
         [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     )
@@ -112,7 +114,7 @@ def gradient_norm(model: nn.Module) -> Tensor:
 
 
 def clip_gradients(model: nn.Module, most: float, norm: Tensor) -> None:
-    """All of them, whichever optimizer has them, by one factor. norm: what `gradient_norm` found."""
+    """Scale the gradients of all optimizers by one factor. norm: from `gradient_norm`."""
     torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, norm)
 
 

@@ -1,4 +1,4 @@
-"""Lightning Fabric as a recipe asks for it, and what its ranks do together."""
+"""Starts Lightning Fabric as a recipe asks for it, and coordinates its ranks."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Hardware(Protocol):
-    """What recipes of pre-training and of fine-tuning say about the machine."""
+    """The settings of the machine, which recipes of pre-training and of fine-tuning share."""
 
     accelerator: str
     devices: int | str
@@ -48,7 +48,7 @@ def launch_fabric(
     strategy: str = "auto",
     precision: str | None = None,
 ) -> Fabric:
-    """Start the processes, or join those that torchrun or `fabric run` has started, in the number that it decided."""
+    """Start the processes, or join those that torchrun or `fabric run` has started, whatever their number."""
     if devices != "auto" and not (str(devices).isdecimal() and int(devices)):
         raise UserError(f"devices={devices} does not work: give a number, or auto.")
     if torch.distributed.is_torchelastic_launched():
@@ -73,7 +73,7 @@ def launch_fabric(
 
 
 class _LowPrecisionOnCPU(Precision):
-    """Fabric's own would be torch.autocast."""
+    """bf16-mixed by `low_precision`; Fabric's own uses torch.autocast."""
 
     precision = "bf16-mixed"
 
@@ -88,7 +88,7 @@ def _precision(accelerator: str, precision: str | None) -> dict[str, Any]:
 
 
 def gather(fabric: Fabric, value: T) -> list[T]:
-    """What each rank has, on all of them."""
+    """The values of all ranks, on every rank."""
     if fabric.world_size == 1:
         return [value]
     gathered: list[T | None] = [None] * fabric.world_size
@@ -97,7 +97,7 @@ def gather(fabric: Fabric, value: T) -> list[T]:
 
 
 def on_first_rank(fabric: Fabric, act: Callable[[], T]) -> T:
-    """Act on the first rank and return the result on all. An error there is raised on all, so that none waits."""
+    """Call `act` on the first rank and return its result on all; an error is raised on all, so that none waits."""
     outcome: tuple[Any, str] = (None, "")
     if fabric.is_global_zero:
         try:
@@ -112,7 +112,7 @@ def on_first_rank(fabric: Fabric, act: Callable[[], T]) -> T:
 
 @contextmanager
 def holding(fabric: Fabric, claim: Claim) -> Iterator[None]:
-    """The first rank writes to a run folder, and no other process does; a start that fails leaves no trace."""
+    """Claim a run folder for the first rank, and for no other process; a start that fails leaves no trace."""
     on_first_rank(fabric, claim.take)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Is it learning, collapsing, or learning nothing but places? Numbers that tell, and warnings in words."""
+"""The health of training: numbers that show a collapse, or features of mere position, and warnings in words."""
 
 import math
 from collections.abc import Callable
@@ -18,14 +18,14 @@ _TOKENS = 1024  # enough to estimate a rank of a few hundred, and cheap
 
 @torch.no_grad()
 def feature_health(features: Tensor) -> Record:
-    """Spread and effective rank of the features that would collapse, the targets' where they are: ... D."""
+    """Spread and effective rank of the features that would collapse if training did: ... D."""
     tokens = features.detach().flatten(0, -2).float()
     tokens = tokens[:: max(1, len(tokens) // _TOKENS)][:_TOKENS]
     return {"target_spread": float(tokens.std(dim=0).mean()), "target_rank": effective_rank(tokens)}
 
 
 def location_health(prediction: Prediction, contexts: int) -> Record:
-    """Location share of the same features, all `contexts` of an image together; nothing where samples are too few."""
+    """Location share of the same features, all `contexts` of an image together; empty if samples are too few."""
     features, places = prediction.features, prediction.places
     rows = len(features) // contexts
     share = location_share(features.reshape(rows, -1, features.shape[-1]), places.reshape(rows, -1))
@@ -41,7 +41,7 @@ def effective_rank(features: Tensor) -> float:
 
 @torch.no_grad()
 def position_health(tokens: MaskedTokens, key: int) -> Record:
-    """Size of A and m̃, and what the noise does to the positions of tokens that have it."""
+    """Sizes of A and m̃, and how much the noise blurs the positions of tokens that get it."""
     stochastic, positions = tokens.stochastic, tokens.positions
     matrix, level = stochastic.noise_matrix, float(stochastic.level())
     health: Record = {}
@@ -64,13 +64,13 @@ def position_health(tokens: MaskedTokens, key: int) -> Record:
 
 @dataclass
 class Watch:
-    """Looks at each record and warns in words, once a cause, of features that lose what they are for."""
+    """Checks each record, and warns once per cause of features that are losing their use."""
 
     best: dict[str, float] = field(default_factory=dict)
     said: set[str] = field(default_factory=set)
 
     def look(self, record: Record) -> list[str]:
-        """Warnings that this record gives rise to."""
+        """New warnings for this record."""
         warnings = []
         for name, sign in _SIGNS.items():
             if name not in record:
@@ -85,7 +85,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class _Sign:
-    """A number that tells of trouble when it is far from the best it has been, and the warning it then gives."""
+    """The warning to give when a number is far from the best it has been."""
 
     text: str
     better: Callable[[float, float], float] = max
@@ -93,7 +93,7 @@ class _Sign:
 
 
 def _drifts_to_location(now: float, best: float) -> bool:
-    """Most of the variance, and clearly more than before: an untrained encoder may begin with about half."""
+    """Most of the variance, and clearly more than before: an untrained encoder may start at about half."""
     return now > 0.6 and now > best + 0.1
 
 
@@ -107,12 +107,12 @@ _SIGNS = {
         "Try a lower learning rate, a longer warm-up, or a higher optimizer.ema_momentum.",
     ),
     "A_norm": _Sign(
-        "‖A‖ is falling toward zero ({best:.2f} to {now:.2f}): the predictor gives up the context to be rid of the "
+        "‖A‖ is falling toward zero ({best:.2f} to {now:.2f}): the predictor gives up the context to avoid the "
         "noise. Try a lower positions.noise_to_signal or a lower optimizer.final_weight_decay.",
     ),
     "noise_matrix_norm": _Sign(
-        "The noise is being switched off: its own matrix fell from {best:.2f} to {now:.2f}. Nothing holds it up; "
-        "positions.covariance=tied shares it with the context, which does.",
+        "The noise is being switched off: its own matrix fell from {best:.2f} to {now:.2f}. Use "
+        "positions.covariance=tied, with which noise and context share one matrix.",
     ),
     "location_share": _Sign(
         "The features encode little but the position of the patch: their location share rose from {best:.0%} to "

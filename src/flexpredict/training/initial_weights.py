@@ -1,4 +1,4 @@
-"""The weights that pre-training starts from: a run of ours, anyone's checkpoint, a model of timm or of the hub."""
+"""The weights that pre-training starts from: a run, a checkpoint of any library, a model of timm or of the hub."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -25,15 +25,15 @@ ENCODERS = ("context_encoder", "target_encoder")
 
 @dataclass
 class InitialWeights:
-    """Where pre-training starts.
+    """Weights that pre-training starts from, and the settings that fit them.
 
     Args:
-        name: as it was asked for.
+        name: as given in `init_from`.
         spec: of the encoder.
-        context, target: weights of both encoders under timm's names; the same where there was only one.
-        rest: the other weights of the method (predictor, decoder) under the names of our model; empty: they are new.
-        settings: of a recipe, that these weights need.
-        lines: what was found, in words.
+        context, target: weights of both encoders under timm's names; the same if there is only one.
+        rest: the other weights of the method (predictor, decoder) under our model's names; empty if they are new.
+        settings: those of the recipe that these weights need.
+        lines: what was loaded, in words.
     """
 
     name: str
@@ -81,9 +81,9 @@ def _from_run(path: Path, recipe: Recipe) -> InitialWeights:
 
 
 def _from_encoder(loaded: LoadedWeights, recipe: Recipe) -> InitialWeights:
-    """An encoder, and the predictor beside it if that is of the recipe's method."""
+    """An encoder, and the predictor stored with it if that is of the recipe's method."""
     name = recipe.init_from or ""
-    # An image is one vector in the same way before and after, so that the two can be compared.
+    # Images are pooled in the same way before and after training, so that the two can be compared.
     pooled = {"global_pool": "token"} if loaded.pooling == "class" else {}
     spec = dataclasses.replace(loaded.spec, options={**loaded.spec.options, **pooled})
     predictor = published_predictor(loaded.everything, loaded.spec.grid, name, loaded.decoder_heads)
@@ -124,15 +124,15 @@ def _settings(predictor: PublishedPredictor, heads: int) -> dict[str, Any]:
 
 
 def _for_our_pixels(tensors: dict[str, Tensor], loaded: LoadedWeights) -> dict[str, Tensor]:
-    """Training normalizes by ImageNet's statistics; those of others are put into the patch embedding: it is exact."""
+    """Fold the normalization of these weights into the patch embedding, exactly: training uses ImageNet's."""
     if (loaded.mean, loaded.std) == (MEAN, STD):
         return tensors
     weight, bias = tensors["patch_embed.proj.weight"], tensors.get("patch_embed.proj.bias")
     if bias is None:
         raise UserError(
             f"{loaded.format} was trained on pixels of mean {loaded.mean} and standard deviation {loaded.std}, and "
-            "has no bias in its embedding of patches to make up for the difference to ImageNet's. It can be "
-            "evaluated, but not trained further."
+            "its patch embedding has no bias to absorb the difference to ImageNet's. It can be evaluated, but not "
+            "trained further."
         )
     theirs = torch.tensor(loaded.std).view(1, 3, 1, 1)
     scale = torch.tensor(STD).view(1, 3, 1, 1) / theirs

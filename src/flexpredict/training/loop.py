@@ -39,7 +39,7 @@ from flexpredict.training.signals import stop_on_signal
 
 Probe = Callable[[Encoder], Record]
 
-_STEPS_BETWEEN_TALKS = 10  # of ranks on accelerators, which wait for each other when they talk
+_STEPS_BETWEEN_TALKS = 10  # between ranks on accelerators, because talking makes them wait for each other
 
 
 @dataclass
@@ -52,11 +52,11 @@ class Outcome:
 
 
 class Training:
-    """A run that goes on from the newest checkpoint in its folder, or begins.
+    """A run that continues from the newest checkpoint in its folder, or starts.
 
     Args:
         probe: measures the encoder now and then.
-        at_checkpoint: what the first rank does besides, when it has written one.
+        at_checkpoint: called on the first rank after each checkpoint.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Training:
 
         state = load_checkpoint(folder.checkpoints, model, self._optimizers, progress.warn) or {"step": 0}
         self._log = RunLog(fabric, folder, progress, state, plan.recipe.loggers)
-        fabric.barrier()  # the first rank has dropped what files say of later steps; now all may read them
+        fabric.barrier()  # the first rank has removed later steps from the files; now all may read them
         self._guard = LossGuard(fabric, state)
         self._batches = RankBatches(fabric, plan, source, folder, state)
         self._timer = CheckpointTimer()
-        self._best: float = state.get("best", 0.0)  # accuracy of the probe so far
+        self._best: float = state.get("best", 0.0)  # best accuracy of the probe so far
         self._step: int = state["step"]
 
     def run(self) -> Outcome:
-        """To the end of the plan, or until a signal comes."""
+        """Train to the end of the plan, or until a signal comes."""
         plan, recipe = self._plan, self._plan.recipe
         if self._step == 0 and recipe.on_nan == "rollback":
             self._save(Keep(recipe.keep_last))  # something to go back to
@@ -122,15 +122,14 @@ class Training:
         return Outcome(self._step, finished=self._step == plan.steps, signal=interrupted)
 
     def _probe_before_training(self, probe: Probe) -> None:
-        """What the encoder is worth as it begins, by which all later probes are judged."""
+        """Probe the encoder before the first step, as the baseline for all later probes."""
         with whole_weights(self._model):
             record = probe(self._model.saved_encoder[0])
         self._best = _accuracy(record)
         self._log.write(0, {"epoch": 0.0, **record}, skipped=0)
 
     def _take_step(self, due: bool) -> tuple[Prediction | None, Record]:
-        """Read a batch, and update all weights by it. Returns what was predicted (None: the batch was left out), and
-        values to log if a line is due."""
+        """Update all weights by the next batch. Returns the prediction (None: batch left out) and values to log."""
         started = time.perf_counter()
         batch = next(self._batches)
         settings, step = self._plan.recipe.optimizer, self._step
@@ -167,7 +166,7 @@ class Training:
         return None if left_out else prediction, record
 
     def _forward_and_backward(self, batch: Batch) -> tuple[Tensor, Prediction]:
-        """Gradients of a batch, in as many parts as the recipe says. Returns the loss and the last prediction."""
+        """Gradients of a batch, in `accumulate` parts. Returns the loss and the last prediction."""
         fabric, recipe, step = self._fabric, self._plan.recipe, self._step
         images = normalize(batch.images.to(fabric.device, non_blocking=True))
         masks, keys = _masks_and_noise(fabric, self._plan, self._model, batch, step)
@@ -184,7 +183,7 @@ class Training:
         return loss, prediction
 
     def _write_log(self, prediction: Prediction | None, record: Record) -> bool:
-        """A line of metrics, with the probe where it is due. Returns whether this encoder is the best so far."""
+        """Write a line of metrics, with the probe if it is due. Returns whether this encoder is the best so far."""
         plan, model, step = self._plan, self._model, self._step
         with whole_weights(model):
             record |= position_health(model.masked_tokens, stream_key(plan.recipe.seed, "location blur", step - 1))
@@ -193,7 +192,7 @@ class Training:
             if self._probe is not None and plan.probe_due(step):
                 record |= self._probe(model.saved_encoder[0])
         self._guard.expect(self._log.write(step, record, len(self._batches.skipped)))
-        # Small runs can peak and decline, and the loss does not tell: the best encoder is kept as well.
+        # Small runs can peak and decline without the loss showing it: the best encoder is kept as well.
         if _accuracy(record) <= self._best:
             return False
         self._best = _accuracy(record)
@@ -201,7 +200,7 @@ class Training:
         return True
 
     def _save(self, keep: Keep) -> None:
-        """A checkpoint, the encoder, and whatever else is done at this occasion."""
+        """Write a checkpoint and the encoder, and call `at_checkpoint`."""
         state = {**self._log.state(), **self._guard.state(), **self._batches.state(), "best": self._best}
         first = self._fabric.is_global_zero
         with self._timer.writing():
@@ -216,15 +215,15 @@ class Training:
         save_encoder(path, encoder, self._plan.encoder, role, trained, self._fabric.is_global_zero)
 
     def _go_back(self, bad: BadStep) -> None:
-        """Undo what a bad step has done, if that is wanted; else stop before a broken model is logged or saved."""
+        """Go back to before a bad step if on_nan=rollback; else stop before a broken model is logged or saved."""
         reached, checkpoints = self._step + 1, self._folder.checkpoints
         what = bad.description
         if self._plan.recipe.on_nan == "stop":
             self._log.keep_warning(reached, f"{what}, {STOPPED}. {REMEDY}")
-            before = f"The last checkpoint, in {checkpoints}, is from before and whole. "
+            before = f"The last checkpoint, in {checkpoints}, is from before that and intact. "
             raise UserError(
                 f"{what}, so training stopped. {before * any(checkpoints.glob('step-*'))}{REMEDY} Or resume it "
-                "with on_nan=rollback, which leaves out the batch that did it."
+                "with on_nan=rollback, which leaves out the batch that caused it."
             )
         state = load_checkpoint(checkpoints, self._model, self._optimizers, self._progress.warn)
         assert state is not None  # one is written before the first step
@@ -238,7 +237,7 @@ class Training:
 
 
 def _masks_and_noise(fabric: Fabric, plan: Plan, model: Method, batch: Batch, step: int) -> tuple[Masks, Tensor]:
-    """Masks, and keys of the noise, of this rank's rows of the global batch."""
+    """Masks and noise keys for this rank's rows of the global batch."""
     recipe, local = plan.recipe, plan.recipe.batch_size // fabric.world_size
     rows = torch.arange(fabric.global_rank * local, (fabric.global_rank + 1) * local)
     grid = model.mask_grid(batch.images)
@@ -250,18 +249,18 @@ def _masks_and_noise(fabric: Fabric, plan: Plan, model: Method, batch: Batch, st
 
 
 def _accuracy(record: Record) -> float:
-    """By the best judge among the probes; 0 where nothing was probed."""
+    """The accuracy by the first of `PROBES` in the record; 0 if there is none."""
     return next((record[name] for name in PROBES if name in record), 0.0)
 
 
 def _prediction_health(prediction: Prediction, contexts: int) -> Record:
-    """Numbers that tell whether it is learning."""
+    """Numbers that show whether the model is learning."""
     penalty = {} if prediction.penalty is None else {"l1_penalty": float(prediction.penalty)}
     return {**feature_health(prediction.features), **location_health(prediction, contexts), **penalty}
 
 
 def _agreed(fabric: Fabric, done: int, due: bool, *wishes: bool) -> tuple[bool, ...]:
-    """What any rank wishes, on all of them: they stop and save together."""
+    """For each wish, whether any rank has it: all ranks stop and save together."""
     if fabric.world_size == 1:
         return wishes
     if fabric.device.type != "cpu" and not due and done % _STEPS_BETWEEN_TALKS:

@@ -20,13 +20,13 @@ _STEPS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices only. A step moves a matrix by lr · √max(1, rows / columns) in every direction at most.
+    """For matrices only. A step moves a matrix by at most lr · √max(1, rows / columns) in any direction.
 
     Args:
         params: matrices, or groups of them.
         lr: learning rate; 0.02 whatever the width.
         weight_decay: decoupled, as in AdamW.
-        momentum: of the running mean of gradients, used in Nesterov's way.
+        momentum: of the running mean of gradients, in Nesterov's form.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """M R C -> nearly U Vᵀ of each one's singular value decomposition U S Vᵀ."""
+    """M R C -> nearly U Vᵀ, from the singular value decomposition U S Vᵀ of each matrix."""
     x = matrices.float() if matrices.device.type == "cpu" else matrices.bfloat16()
     wide = x.shape[-2] <= x.shape[-1]
     x = x if wide else x.mT  # the smaller side squared is less work

@@ -1,4 +1,4 @@
-"""The optimizer of a run: AdamW for everything, or Muon for the matrices of the transformer blocks beside it."""
+"""The optimizer of a run: AdamW for all, or Muon for the matrices of transformer blocks and AdamW for the rest."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ _NEVER_DECAY = ("pos_embed", "positions", "_token", "relative_position_bias_tabl
 
 
 def build_optimizers(settings: SettledOptimizer, model: nn.Module) -> list[torch.optim.Optimizer]:
-    """AdamW, behind Muon where that is asked for.
+    """AdamW alone, or Muon and AdamW.
 
-    Groups say by `decays` whether weight decay is meant for them, and by `encoder` whether they are the encoder's.
+    In each parameter group, `decays` says whether weight decay applies, and `encoder` whether it is the encoder's.
     """
     hidden, decays, free = parameter_groups(model)
     if settings.kind == "adamw":
@@ -51,7 +51,7 @@ def parameter_groups(model: nn.Module) -> tuple[list[Tensor], list[Tensor], list
 def set_rates(
     optimizers: list[torch.optim.Optimizer], share: float, weight_decay: float, encoder_share: float = 1.0
 ) -> None:
-    """What the schedules say for this step. share: of the peak learning rate; encoder_share: of it, the encoder's."""
+    """Set the rates of a step. share: of the peak learning rate; encoder_share: the encoder's share of that."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = share * optimizer.defaults["lr"] * (encoder_share if group["encoder"] else 1.0)

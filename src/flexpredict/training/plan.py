@@ -1,4 +1,4 @@
-"""From a recipe, the data and the machine to a plan in which every number is known."""
+"""Turns a recipe, the data and the machine into a plan in which every number is known."""
 
 import dataclasses
 import inspect
@@ -27,31 +27,31 @@ from flexpredict.training.precision import default_precision
 from flexpredict.training.schedules import cosine, warmup_cosine
 from flexpredict.training.sharding import check_engine
 
-# Images a run sees when nobody says how many epochs: a few passes over a small folder on a CPU, fifty over ImageNet
-# on a GPU; never more than the paper's 600 epochs.
+# Images a run sees if `epochs` is not given: a few passes over a small folder on a CPU, fifty over ImageNet on a
+# GPU; never more than the paper's 600 epochs.
 _IMAGES_ON_CPU = 500_000
 _IMAGES_ON_GPU = 60_000_000
 _MOST_EPOCHS = 600
-PROBES_PER_RUN = 10  # where there are labeled images to probe with
+PROBES_PER_RUN = 10  # if there are labeled images to probe with
 
 
 @dataclass
 class Plan:
-    """A recipe with nothing left open, and what follows from it."""
+    """A recipe with every setting resolved, and what follows from it."""
 
     recipe: SettledRecipe
     image_sizes: list[tuple[int, int]]
     samples: int  # in an epoch
-    images: int | None  # that there are, where that is known
+    images: int | None  # in the data; None if unknown
     steps: int
     warmup_steps: int
     predictor_warmup_steps: int  # in which the encoder does not learn
-    hold_step: int  # from which learning rate and weight decay stay as they are
+    hold_step: int  # from which learning rate and weight decay stay constant
     encoder: EncoderSpec
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Of the encoder: where there are several, the first."""
+        """The encoder's image size: the first, if there are several."""
         return self.image_sizes[0]
 
     def build_model(self) -> Method:
@@ -79,7 +79,7 @@ class Plan:
         return cosine(step, self.steps, settings.weight_decay, settings.final_weight_decay)
 
     def checkpoint_due(self, step: int) -> bool:
-        """By the steps; where the recipe leaves `checkpoint_every` open, the clock may make one due as well."""
+        """Whether this step makes a checkpoint due; without `checkpoint_every`, the clock makes others due."""
         every = self.recipe.checkpoint_every
         return (every is not None and step % every == 0) or step == self.steps or self.keep_due(step)
 
@@ -125,7 +125,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     check_engine(recipe, facts)
     if recipe.targets.standardize == "position" and len(set(image_sizes)) > 1:
         raise UserError(
-            "targets.standardize=position keeps a mean for each place of one grid, and "
+            "targets.standardize=position keeps a mean for each position of one grid, but "
             f"image_size={recipe.image_size} has several. Use targets.standardize=feature, or one image_size."
         )
     for height, width in image_sizes:
@@ -137,7 +137,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     if batch_size % parts:
         near = max(1, round(batch_size / parts)) * parts
         raise UserError(
-            f"A batch of {batch_size} images cannot be shared out evenly: {world_size} device(s) times "
+            f"batch_size={batch_size} cannot be split evenly: {world_size} device(s) times "
             f"{recipe.accumulate} accumulated part(s) make {parts}. Use batch_size={near}."
         )
     if batch_size > samples:
@@ -168,7 +168,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     settled = SettledRecipe(
         **_open_fields(recipe),
         model=model,
-        class_token=recipe.class_token or facts.relative,  # BEiT's kind cannot do without
+        class_token=recipe.class_token or facts.relative,  # models of BEiT's kind need one
         image_size=",".join(f"{height}x{width}" for height, width in image_sizes),
         patch_size=patch_size,
         augmentation=augmentation_of(recipe, scale),
@@ -196,7 +196,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
 
 
 def _refuse_own_options(options: dict[str, Any]) -> None:
-    """What a setting of its own says would contradict it."""
+    """Refuse model options that have a setting of their own, or a fixed value."""
     owners = {
         "img_size": "Use image_size.",
         "patch_size": "Use patch_size.",
@@ -210,7 +210,7 @@ def _refuse_own_options(options: dict[str, Any]) -> None:
 
 
 def _open_fields(recipe: Recipe) -> dict[str, Any]:
-    """Values of the fields that settling does not narrow."""
+    """Values of the fields that have the same type in `SettledRecipe`."""
     narrowed = {*inspect.get_annotations(SettledRecipe), "class_token", "optimizer"}
     return {
         field.name: getattr(recipe, field.name) for field in dataclasses.fields(Recipe) if field.name not in narrowed
@@ -236,8 +236,8 @@ def _epoch_size(recipe: Recipe, source: ImageSource | ImageStream) -> int:
         size = source.length if is_stream(source) else len(source)
     if size is None:
         raise UserError(
-            f"How many images {source.name} has is not known before it was read to its end. Say how many should "
-            "count as an epoch: epoch_size=100000."
+            f"The number of images in {source.name} is unknown until it is read to its end. Set how many make an "
+            "epoch, for example epoch_size=100000."
         )
     return size
 
@@ -253,7 +253,7 @@ def usual_image_size(source: ImageSource | ImageStream) -> int:
 def _usual_model(device: torch.device) -> tuple[str, dict[str, Any]]:
     """A timm name, and further arguments of its constructor."""
     if device.type == "cpu":
-        # A whole ViT-Ti takes twelve times the work an image: that is for days.
+        # A full ViT-Ti takes twelve times the work per image, which would take days.
         return "vit_tiny_patch16_224", {"embed_dim": 96, "depth": 4, "num_heads": 3}
     if device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory > 30e9:
         return "vit_base_patch16_224", {}
@@ -267,7 +267,7 @@ def _batch_size(samples: int, on_gpu: bool, world_size: int, accumulate: int) ->
 
 
 def plain_values(value: Any) -> Any:
-    """As YAML can say it: lists for tuples."""
+    """The value as YAML can hold it: lists in place of tuples."""
     if isinstance(value, dict):
         return {name: plain_values(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):

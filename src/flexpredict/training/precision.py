@@ -1,4 +1,4 @@
-"""What bfloat16 means on the hardware of a run."""
+"""Precision: how bfloat16 is used on the hardware of a run, and whether it is the default."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,10 +10,10 @@ from flexpredict.settings.recipe import Precision
 
 
 def low_precision(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """What a forward pass runs in.
+    """The context in which a forward pass runs.
 
-    On a CPU bfloat16 is for linear layers only: torch.autocast also has attention in it, for which CPUs have no fast
-    code, and a step of a small encoder takes half as long again.
+    On a CPU bfloat16 is for linear layers only: torch.autocast also uses it in attention, for which CPUs have no fast
+    code, and a step of a small encoder takes 1.5 times as long.
     """
     if device.type == "cpu" and precision == "bf16-mixed":
         return bfloat16_products()
@@ -21,7 +21,7 @@ def low_precision(device: torch.device, precision: str) -> AbstractContextManage
 
 
 def default_precision(accelerator: str) -> Precision:
-    """bf16 where the hardware multiplies it faster."""
+    """bf16-mixed if the hardware multiplies bfloat16 faster, else 32-true."""
     if is_cuda(accelerator):
         return "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true"
     return "bf16-mixed" if is_cpu(accelerator) and bfloat16_is_faster() else "32-true"

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere."""
+"""The progress of a run: a live bar on a terminal, plain lines elsewhere."""
 
 import os
 import time
@@ -22,7 +22,7 @@ class TrainingProgress:
     Args:
         console: to print on.
         steps: of the whole run.
-        label: what is done.
+        label: name of the activity.
         advice: what to say if the run turns out to take more than an hour.
     """
 
@@ -64,9 +64,9 @@ class TrainingProgress:
         """`step` steps are done."""
         now = time.monotonic()
         if self._first_step is None:
-            # A resumed run does not start at 0, and the time left is estimated from what it did itself.
+            # A resumed run does not start at 0: the time left is estimated from its own steps.
             self._first_step = step - 1
-        elif step <= self._first_step:  # it went back
+        elif step <= self._first_step:  # the run went back to a checkpoint
             self._first_step, self._started = step - 1, now
         left = (now - self._started) / (step - self._first_step) * (self.steps - step)
         self._say_if_long(now, left)
@@ -86,7 +86,7 @@ class TrainingProgress:
         self.console.print(f"[yellow]Warning:[/yellow] {text}", highlight=False)
 
     def _say_if_long(self, now: float, left: float) -> None:
-        """Once, when enough is known."""
+        """Say once that the run takes long, as soon as its time can be estimated."""
         if self._advice and now - self._started >= _SECONDS_BEFORE_ESTIMATE:
             if left >= _LONG:
                 self.console.print(f"This run takes about {duration(left)} here. {self._advice}", highlight=False)

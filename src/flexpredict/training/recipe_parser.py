@@ -22,7 +22,7 @@ def make_recipe(values: Mapping[str, Any], config: str | Path | None = None) -> 
 
 
 def checked_values(values: Mapping[str, Any], file: str | Path) -> dict[str, Any]:
-    """Values of a recipe in their types; what is wrong with them is told with the name of their file."""
+    """Values of a recipe, converted to their types; errors name the file."""
     try:
         return typed_values(Recipe, values)
     except UserError as error:
@@ -30,10 +30,10 @@ def checked_values(values: Mapping[str, Any], file: str | Path) -> dict[str, Any
 
 
 def choose_length(recipe: Recipe, given: Collection[str]) -> Recipe:
-    """Whoever gives minutes or epochs overrides the other one of a recipe file.
+    """Settle between minutes and epochs: the one that was given overrides the other one in the recipe file.
 
-    given: names of settings that were given beside that file. The file's epochs stay with minutes, because its
-    warm-up belongs to them.
+    given: names of settings given outside that file. With minutes, the file's epochs stay, because its warm-up
+    refers to them.
     """
     if recipe.minutes is None or recipe.epochs is None:
         return recipe
@@ -45,18 +45,21 @@ def choose_length(recipe: Recipe, given: Collection[str]) -> Recipe:
 
 
 def recipe_file(config: str | Path) -> Path:
-    """The file of a recipe that is named by its path or, if it came with this package, by its name."""
+    """The file of a recipe that is named by its path or, if it is built in, by its name."""
     shipped = {file.stem: file for file in sorted(_SHIPPED.glob("*.yaml"))}
     path = Path(config) if Path(config).is_file() else shipped.get(str(config))
     if path is None:
         hint = did_you_mean(str(config), shipped)
-        raise UserError(f"There is no recipe file {config}.{hint} Recipes that come along: {', '.join(shipped)}.")
+        raise UserError(f"There is no recipe file {config}.{hint} Built-in recipes: {', '.join(shipped)}.")
     return path
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, `above` winning; a noise level given there in one way replaces one given in the other, and
-    single values of the augmentation change a preset."""
+    """Merge nested dictionaries; `above` wins.
+
+    A noise_std in `above` replaces a noise_to_signal in `below`, and the reverse. Single values of the augmentation
+    change a preset.
+    """
     replaced = {_OTHER_WAY[name] for name in above if name in _OTHER_WAY} - set(above)
     merged = {name: value for name, value in below.items() if name not in replaced}
     for name, value in above.items():

@@ -1,7 +1,7 @@
 """A rehearsal: some steps of the training loop with a copy of the model, to learn what they cost on this machine.
 
-Nothing is left of it. The copy and its folder are thrown away, and whatever is random in the run that follows is a
-function of its seed, so the run is the one it would have been without.
+It leaves no trace. The copy and its folder are deleted, and all randomness in the run that follows is a function of
+its seed, so the run is the same as without a rehearsal.
 """
 
 import copy
@@ -32,10 +32,10 @@ class Costs:
     """Seconds that the parts of a run take.
 
     Args:
-        start: once, until steps come at their usual pace: readers start, kernels are compiled.
+        start: once, until steps reach their usual pace: readers start, kernels are compiled.
         step: each step, with its images and its share of the log.
         checkpoint: each checkpoint.
-        probe: each k-NN classification, where there are any.
+        probe: each probe of the encoder, if there are any.
         data_wait: share of a step that waits for images.
     """
 
@@ -51,8 +51,8 @@ class Rehearsal:
     """A planned run, its data and its model.
 
     Args:
-        probe: what classifies by k-NN, if the run does.
-        folder: to be made and thrown away; on the disk of the run, whose speed counts.
+        probe: the run's probe of the encoder, if it has one.
+        folder: temporary; on the disk of the run, whose speed counts.
     """
 
     fabric: Fabric
@@ -63,7 +63,7 @@ class Rehearsal:
     folder: Path
 
     def measure(self, seconds: float) -> Costs | None:
-        """Rehearse for about so many seconds, or for a few steps if these take longer.
+        """Rehearse for about this many seconds, or for a few steps if they take longer.
 
         Returns what the first rank measured, on all ranks; None if someone stopped it.
         """
@@ -79,7 +79,7 @@ class Rehearsal:
             keep_every=None,
             probe_every=None,
             loggers=[],
-            max_skipped=1.0,  # to refuse broken images is the run's business, which lists them
+            max_skipped=1.0,  # broken images are left to the run, which lists and refuses them
         )
         plan = replace(self.plan, recipe=recipe, steps=steps)
         model, folder = copy.deepcopy(self.model), RunFolder(self.folder)
@@ -106,7 +106,7 @@ def _make(folder: RunFolder, plan: Plan) -> None:
 
 
 class _Clock(TrainingProgress):
-    """Says nothing, and notes when each step is done."""
+    """Prints nothing, and records when each step ends."""
 
     def __init__(self, device: torch.device, steps: int) -> None:
         super().__init__(Console(quiet=True), steps)
@@ -119,15 +119,15 @@ class _Clock(TrainingProgress):
         self._data_wait = record["data_wait"]
 
     def step(self, step: int) -> None:
-        # A GPU is asked to finish only where the stretch that counts begins and ends, so that steps overlap as usual.
+        # A GPU is synchronized only where the measured steps begin and end, so that steps overlap as usual.
         if self._device.type == "cuda" and step in (self._warm_up, self.steps - 1):
             torch.cuda.synchronize(self._device)
         self._times.append(time.perf_counter())
 
     def costs(self, probe: float) -> Costs:
-        """Of the steps after the warm-up the mean, not the median: a run takes the sum of all its steps.
+        """Costs, with the mean time of the steps after the warm-up, not the median: a run takes the sum of them all.
 
-        The last one is left out, because it has the checkpoint.
+        The last step is left out, because it writes the checkpoint.
         """
         first, last = self._warm_up, self.steps - 1
         step = (self._times[last] - self._times[first]) / (last - first)

@@ -37,7 +37,7 @@ def join_ranks(backend: str) -> None:
         return
     store, rank, ranks = next(rendezvous("env://"))
     own_part = PrefixStore(name_of_start(store, rank, ranks), store)
-    store.set(_STARTED, "")  # now that no rank of this start has yet to ask for it
+    store.set(_STARTED, "")  # only now that all ranks of this start have checked it
     dist.init_process_group(backend, store=own_part, rank=rank, world_size=ranks)
 
 
@@ -45,7 +45,7 @@ def name_of_start(store: Store, rank: int, ranks: int) -> str:
     """A name that the ranks of this start have in common with each other, and with no earlier start.
 
     Each rank leaves a token of its own, and reports which tokens it sees. They agree once all report the same; what a
-    dead rank reported is never the same, because it saw a dead token in the place of this one.
+    dead rank reported is never the same, because it saw a dead token in place of this one.
     """
     token = uuid.uuid4().hex
     store.set(f"token {rank}", token)

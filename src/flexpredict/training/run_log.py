@@ -1,4 +1,4 @@
-"""The log of a run: means between two lines of metrics, the lines, and warnings in words."""
+"""The log of a run: lines of metrics, with means since the line before, and warnings in words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from flexpredict.training.progress import TrainingProgress
 
 
 class RunLog:
-    """Takes every step, writes a line of metrics when one is due. Goes on after the step of `state`."""
+    """Records every step and writes lines of metrics. Continues after the step of `state`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class RunLog:
             self._loggers = open_loggers(loggers, folder.path, folder.metrics, config, state["step"])
 
     def rewind(self, state: Mapping[str, Any]) -> None:
-        """Forget what came after a checkpoint with this state: it is about to be said again."""
+        """Forget what came after a checkpoint with this state: it will be logged again."""
         self._watch, self._written = Watch(), False
         self._probed: dict[str, tuple[float, float]] = {}  # the first accuracy and the last
         self._loss_sum = torch.tensor(state.get("loss_sum", 0.0), dtype=torch.float64, device=self._fabric.device)
@@ -41,27 +41,27 @@ class RunLog:
         self._clear_speed()
         if self._fabric.is_global_zero:
             for path in (self._folder.metrics, self._folder.warnings, self._folder.skipped):
-                keep_until(path, state["step"] or -1)  # at the beginning, nothing has been said
+                keep_until(path, state["step"] or -1)  # at step 0 nothing is kept
             for record in read_records(self._folder.metrics):
                 self._look(record)
 
     def add(self, loss: Tensor, images: int, waited: float, seconds: float) -> None:
-        """A step was made. images: of this rank; waited: for them."""
+        """Record a step. images: of this rank; waited: seconds for them."""
         self._loss_sum += loss
         self._loss_count += 1
         self._images += images * self._fabric.world_size
         self._seconds += seconds
         self._waited += waited
-        if not self._written:  # until there is a line, a person sees what this rank knows
+        if not self._written:  # before the first line, show what this rank knows
             self._progress.numbers({"loss": float(loss), **self._speed()})
 
     def write(self, step: int, record: Record, skipped: int) -> float | None:
-        """A line of metrics: `record` and the means since the line before. Returns the mean loss.
+        """Write a line of metrics: `record` and the means since the line before. Returns the mean loss.
 
         skipped: images that could not be read so far.
         """
         loss, means = None, {}
-        if self._seconds:  # else nothing was trained on: it is the beginning, or all batches were left out
+        if self._seconds:  # else no step was made: at the start, or if all batches were left out
             loss = self._mean_loss()
             means = {"loss": loss, **self._speed()}
         record = {**means, "skipped": float(skipped), **record}
@@ -77,12 +77,12 @@ class RunLog:
         return loss
 
     def warn(self, step: int, text: str) -> None:
-        """On the terminal and in warnings.jsonl."""
+        """Warn on the terminal and in warnings.jsonl."""
         self._progress.warn(text)
         self.keep_warning(step, text)
 
     def keep_warning(self, step: int, text: str) -> None:
-        """In warnings.jsonl alone."""
+        """Warn in warnings.jsonl alone."""
         if self._fabric.is_global_zero:
             append_line(self._folder.warnings, {"step": step, "text": text})
 
@@ -95,7 +95,7 @@ class RunLog:
             logger.close()
 
     def _look(self, record: Record) -> list[str]:
-        """What there is to warn of in a record."""
+        """New warnings for a record."""
         for name in PROBES.keys() & record.keys():
             first, _ = self._probed.get(name, (record[name], 0.0))
             self._probed[name] = first, record[name]
@@ -109,7 +109,7 @@ class RunLog:
         return {"images_per_second": self._images / self._seconds, "data_wait": self._waited / self._seconds}
 
     def _mean_loss(self) -> float:
-        """Of all ranks."""
+        """The mean loss of all ranks."""
         mean = self._fabric.all_reduce(self._loss_sum / self._loss_count, reduce_op="mean")
         return float(mean) if isinstance(mean, Tensor) else float("nan")
 

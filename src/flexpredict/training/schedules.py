@@ -24,7 +24,7 @@ def linear(step: int, steps: int, start: float, final: float) -> float:
 
 
 def ema_momentum(step: int, steps: int, settings: SettledOptimizer) -> float:
-    """Of the target encoder's moving average."""
+    """The momentum of the target encoder's moving average."""
     momentum = linear(step, steps, settings.ema_momentum, settings.final_ema_momentum)
     return min(momentum, (1 + step) / (10 + step)) if settings.ema_by_steps else momentum
 

@@ -1,4 +1,4 @@
-"""FSDP: the devices of a machine share weights, gradients and the optimizer's state; machines have copies of them."""
+"""FSDP: weights, gradients and optimizer state are split over the devices of a machine; each machine has a copy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def sharding_strategy() -> "ModelParallelStrategy":
 
 
 def check_engine(recipe: Recipe, facts: ModelFacts) -> None:
-    """Refuse what does not go together with the ways to save memory. recipe: with the defaults of its method."""
+    """Refuse settings that do not work with activation checkpointing or FSDP. recipe: with its method's defaults."""
     if recipe.checkpoint_activations and facts.relative:
         raise UserError(
             f"checkpoint_activations=True does not work with {recipe.model}: models of BEiT's kind have blocks that "
@@ -48,7 +48,7 @@ def check_engine(recipe: Recipe, facts: ModelFacts) -> None:
 
 @contextmanager
 def whole_weights(model: nn.Module) -> Iterator[None]:
-    """While it lasts, every rank has all weights of the model, which it may have only a part of."""
+    """While it lasts, every rank has all weights of the model, even if it usually has only a part."""
     from torch.distributed.fsdp import FSDPModule
 
     shared = [module for module in model.modules() if isinstance(module, FSDPModule)]
@@ -60,11 +60,11 @@ def whole_weights(model: nn.Module) -> Iterator[None]:
 
 
 def blocks_gathered_alone(model: nn.Module) -> Iterator[nn.Module]:
-    """Those of which one at a time has whole weights. All other weights are whole as long as a step takes."""
+    """The blocks whose weights are gathered one block at a time. All other weights stay gathered during a step."""
     for network in model.modules():
         blocks = getattr(network, "blocks", None)
         if isinstance(blocks, nn.Sequential):
-            # The last one may be computed in part, by its weights and not by a call: it goes with the rest.
+            # The last block may be computed in part, from its weights and not by a call: it belongs to the rest.
             yield from list(blocks)[:-1]
 
 

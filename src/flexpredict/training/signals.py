@@ -20,7 +20,7 @@ class Stop:
         return self.number is not None
 
     def interruption(self) -> KeyboardInterrupt:
-        """What to raise once everything is saved."""
+        """The exception to raise once everything is saved."""
         return Terminated() if self.number == signal.SIGTERM else KeyboardInterrupt()
 
 
@@ -44,7 +44,7 @@ def stop_on_signal(on_interrupt: Callable[[], object] = lambda: None) -> Iterato
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             previous[number] = signal.signal(number, request)
     except ValueError:
-        pass  # not in the main thread, where signals are somebody else's business
+        pass  # not in the main thread, which alone may set signal handlers
     try:
         yield stop
     finally:

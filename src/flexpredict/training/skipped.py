@@ -1,4 +1,4 @@
-"""The list of images that could not be read: each once, whichever rank met it, and not too many of them."""
+"""The list of images that could not be read: each once, whichever rank met it. Too many stop the run."""
 
 import json
 import math
@@ -17,7 +17,7 @@ _SHOWN = 3
 
 
 class SkippedImages:
-    """What was skipped so far; `skipped.jsonl` has a line for each."""
+    """The images skipped so far; `skipped.jsonl` has a line for each."""
 
     def __init__(self, fabric: Fabric, path: Path, plan: Plan | None = None) -> None:
         """plan: its `max_skipped` is the limit; without a plan there is none."""
@@ -29,11 +29,11 @@ class SkippedImages:
         return len(self._known)
 
     def add(self, skipped: Iterable[UnreadableImage]) -> None:
-        """Met by this rank."""
+        """Add images that this rank could not read."""
         self._new.update({image.name: image.reason for image in skipped if image.name not in self._known})
 
     def settle(self, step: int) -> None:
-        """Write down what all ranks met since the last time, and stop all of them if it is too much."""
+        """Write down what all ranks skipped since the last call, and stop all of them if it is too much."""
         found = {name: reason for new in gather(self._fabric, self._new) for name, reason in new.items()}
         found = {name: reason for name, reason in found.items() if name not in self._known}
         self._new = {}
@@ -49,18 +49,18 @@ class SkippedImages:
 
     def _refuse_too_many(self, step: int, plan: Plan) -> None:
         limit, images = plan.recipe.max_skipped, plan.images
-        # For each that was skipped, another was tried.
+        # For each skipped image, another was tried.
         tried = step * plan.recipe.batch_size + len(self._known)
         if images is not None:
             tried = min(tried, images)
         allowed = limit * tried
         if tried != images:
-            # Of so few, more may be broken by chance than of all: three standard deviations more.
+            # A part of the images may have more broken ones by chance: three standard deviations more.
             allowed += 3 * math.sqrt(max(1.0, allowed))
         if len(self._known) > allowed:
             examples = "; ".join(f"{name}: {reason}" for name, reason in list(self._known.items())[:_SHOWN])
             raise UserError(
                 f"{len(self._known)} of the first {tried} images could not be read, more than {limit:.0%} "
-                f"(max_skipped). All are listed in {self._path}; for example {examples}. If the others are worth "
-                f"training on, go on with resume=True and max_skipped={min(1.0, math.ceil(10 * limit + 1) / 10):g}."
+                f"(max_skipped). All are listed in {self._path}; for example {examples}. To train on "
+                f"the others, continue with resume=True and max_skipped={min(1.0, math.ceil(10 * limit + 1) / 10):g}."
             )

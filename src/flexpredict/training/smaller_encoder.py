@@ -1,4 +1,4 @@
-"""Which smaller encoder would see enough images in the same time."""
+"""Suggests a smaller encoder that would see enough images in the same time."""
 
 import json
 import math
@@ -19,7 +19,7 @@ _SMALLEST_HEAD = 32
 # through context and target, which are about half.
 _ENCODER_PASSES = 1 + 3 * 0.4
 _PREDICTOR_PASSES = 4 * 3 * 0.55
-# What norms, activations and sums cost a feature, in multiplications; fitted to steps of small encoders on a CPU.
+# Cost of norms, activations and sums per feature, in multiplications; fitted to steps of small encoders on a CPU.
 _ELEMENTWISE = 650
 
 
@@ -38,19 +38,19 @@ class Suggestion:
 def suggest_smaller(
     recipe: Recipe, plan: Plan, data_wait: float, speed: float, plan_of: Callable[[Recipe], Plan]
 ) -> Suggestion | None:
-    """The largest encoder that is so many times as fast, or the smallest there is; None where there is none.
+    """The largest encoder that is `speed` times as fast, else the smallest possible one; None if none is smaller.
 
     data_wait: share of a step that waits for images, which a smaller encoder does not shorten.
     """
     best = None
-    # Found out once: they come from the images.
+    # Resolved once, because these sizes are read from the images.
     known = replace(recipe, image_size=plan.recipe.image_size, patch_size=plan.recipe.patch_size)
     for changes in _smaller(model_facts(plan.encoder.model, plan.encoder.options)):
         options = {**recipe.model_options, **changes}
         try:
             other = plan_of(replace(known, model_options=options))
         except UserError:
-            continue  # it does not go with the rest of the recipe
+            continue  # it does not fit the rest of the recipe
         best = Suggestion(options, 1 / (data_wait + (1 - data_wait) * _work(other) / _work(plan)))
         if best.speed >= speed:
             break
@@ -58,7 +58,7 @@ def suggest_smaller(
 
 
 def _smaller(facts: ModelFacts) -> Iterator[dict[str, Any]]:
-    """Model options, from large to small: first ever fewer layers, then ever narrower ones."""
+    """Model options, from large to small: first fewer and fewer layers, then narrower ones."""
     dim, depth = facts.dim, facts.depth
     while depth > _FEWEST_LAYERS:
         depth = max(_FEWEST_LAYERS, depth // 2)

@@ -1,4 +1,4 @@
-"""Pre-training that starts from other weights: the recipe takes over what they say, and the model gets them."""
+"""Pre-training that starts from other weights: the recipe adopts their settings, and the model loads them."""
 
 import dataclasses
 import math
@@ -44,7 +44,7 @@ def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | Image
         names = ("norm_eps", "global_pool") if recipe.class_token else ("norm_eps",)
         kept = {name: spec.options[name] for name in names if name in spec.options}
         recipe = dataclasses.replace(recipe, model_options={**kept, **recipe.model_options})
-    if spec.positions != "sincos":  # sines and cosines may stay fixed or be trained, as the recipe likes
+    if spec.positions != "sincos":  # sines and cosines may stay fixed or be trained, as the recipe says
         positions = recipe.encoder_positions or spec.positions
         recipe = dataclasses.replace(recipe, encoder_positions=positions)
     predictor = initial.settings.get("predictor", {})
@@ -61,7 +61,7 @@ def adopted(recipe: Recipe, initial: InitialWeights, source: ImageSource | Image
 
 
 def _with_its_predictor(recipe: Recipe, initial: InitialWeights) -> Recipe:
-    """A predictor that comes along goes on at once, with the targets and the noise that it has learned with."""
+    """With a trained predictor: no warm-up for it, and by default the targets and noise that it was trained with."""
     optimizer, positions, targets = recipe.optimizer, recipe.positions, recipe.targets
     if optimizer.predictor_warmup_epochs is None:
         optimizer = dataclasses.replace(optimizer, predictor_warmup_epochs=0.0)
@@ -73,7 +73,7 @@ def _with_its_predictor(recipe: Recipe, initial: InitialWeights) -> Recipe:
 
 
 def _training_size(spec: EncoderSpec, source: ImageSource | ImageStream | None) -> str:
-    """That of the weights, but no more than new weights would be trained at on these images, in whole patches.
+    """The image size of the weights, but at most the default size for these images, in whole patches.
 
     DINOv2's 518 pixels would be 20 times the work of 112, and show nothing more of small images. Fewer than 8 patches
     a side leave little to mask.
@@ -87,7 +87,7 @@ def _training_size(spec: EncoderSpec, source: ImageSource | ImageStream | None) 
 
 
 def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
-    """Give a new model these weights. Returns what to tell the user, in sentences."""
+    """Load these weights into a new model. Returns sentences for the user."""
     for part in ENCODERS:
         encoder = getattr(model, part, None)
         if encoder is not None:
@@ -99,7 +99,7 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
     rest = {name: _resized(tensor, own.get(name), model, initial) for name, tensor in initial.rest.items()}
     rest = {name: tensor for name, tensor in rest.items() if not _is_optional(name) or _fits(tensor, own.get(name))}
     statistics = [name for name in initial.rest if name.startswith(_STATISTICS)]
-    if not all(name in rest for name in statistics):  # one without the others means nothing
+    if not all(name in rest for name in statistics):  # one of them is useless without the others
         rest = {name: tensor for name, tensor in rest.items() if name not in statistics}
     problems = [f"{name} is missing" for name in own if name not in rest and not _is_optional(name)]
     problems += [f"{name} is left over" for name in rest if name not in own]
@@ -110,15 +110,15 @@ def start_from(model: nn.Module, initial: InitialWeights) -> list[str]:
     ]
     if problems:
         raise UserError(
-            f"The predictor of {initial.name} does not fit the recipe: {', '.join(problems[:4])}. Leave predictor "
-            "and positions as they were there, or start from its encoder alone (the encoder.safetensors of a run)."
+            f"The predictor of {initial.name} does not fit the recipe: {', '.join(problems[:4])}. Set predictor "
+            "and positions as in its training, or start from its encoder alone (the encoder.safetensors of a run)."
         )
     model.load_state_dict(rest, strict=False)
     return []
 
 
 def _is_optional(name: str) -> bool:
-    """Parameters that only some kinds of noise have, and statistics of targets; new where the recipe has others."""
+    """Whether a tensor belongs to some kinds of noise only, or to target statistics: new if the recipe has others."""
     return ".stochastic." in name or name.startswith(_STATISTICS)
 
 
@@ -129,7 +129,7 @@ def _fits(tensor: Tensor, own: Tensor | None) -> bool:
 def _load_encoder(encoder: Any, tensors: dict[str, Tensor], initial: InitialWeights) -> None:
     _refuse_another_meaning(encoder, initial)
     if initial.spec.grid != encoder.grid:
-        # Built as it was, so that it can resize its positions itself.
+        # Built at its own size, so that it can resize its positions itself.
         before = initial.spec.build()
         _load_strictly(before, tensors, initial.name)
         tensors = before.resized(encoder.grid).vit.state_dict()

@@ -1,4 +1,4 @@
-"""`minutes`: a run that fits the time a person has. Its length is settled before it starts, and then stays."""
+"""`minutes`: a run that fits the time a person has. Its length is chosen once, before it starts."""
 
 import bisect
 import math
@@ -20,7 +20,7 @@ _MEASURED_SHARE = 0.05  # of the time
 _LONGEST_MEASURED = 60.0  # seconds
 _DIGITS = 4  # of the number of epochs: at most a thousandth of the time is lost
 
-# Shorter runs leave small encoders hardly better than untrained ones. Encoders that are given have learned already.
+# Shorter runs leave small encoders hardly better than untrained ones. Those of init_from are trained already.
 ENOUGH_IMAGES = 100_000
 ENOUGH_STEPS = 1_000
 
@@ -48,7 +48,7 @@ def fit_to_time(recipe: Recipe, rehearsal: Rehearsal) -> FittedRun | None:
     fitted = _fit(recipe, rehearsal, started)
     if fitted is None or fitted.plan.recipe.scale == rehearsal.plan.recipe.scale:
         return fitted
-    # The length decides between the defaults of small and of large runs, and these what a step is: once more.
+    # The length decides between the defaults of small and of large runs, which change the step: measure again.
     recipe = replace(recipe, scale=fitted.plan.recipe.scale)
     plan = make_plan(recipe, rehearsal.source, rehearsal.fabric.device, rehearsal.fabric.world_size)
     return _fit(recipe, replace(rehearsal, plan=plan, model=plan.build_model()), started)
@@ -61,7 +61,7 @@ def _fit(recipe: Recipe, rehearsal: Rehearsal, started: float) -> FittedRun | No
     costs = rehearsal.measure(min(_LONGEST_MEASURED, _MEASURED_SHARE * seconds))
     if costs is None:
         return None
-    # Measuring counts: it is the person's time. All ranks go by the first one's clock.
+    # Measuring takes part of the time. All ranks use the first one's clock.
     spent = gather(fabric, time.perf_counter() - started)[0]
     steps = most_steps(recipe, usual, costs, seconds - spent)
 
@@ -85,7 +85,7 @@ def _fit(recipe: Recipe, rehearsal: Rehearsal, started: float) -> FittedRun | No
 
 
 def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
-    """As many steps as so many seconds allow, with what goes with them. plan: what the recipe comes to."""
+    """The most steps that fit into this time, with their checkpoints and probes. plan: the one of the recipe."""
 
     def seconds_of(steps: int) -> float:
         epochs = steps * plan.recipe.batch_size / plan.samples
@@ -103,7 +103,7 @@ def most_steps(recipe: Recipe, plan: Plan, costs: Costs, seconds: float) -> int:
 
 
 def with_epochs(recipe: Recipe, epochs: float) -> Recipe:
-    """So many epochs, rounded down, in place of minutes; what the recipe gives for its own epochs is scaled."""
+    """The recipe with these epochs, rounded down, in place of minutes; lengths given in its own epochs are scaled."""
     epochs = _rounded_down(epochs)
     settings, scale = recipe.optimizer, epochs / recipe.epochs if recipe.epochs else 1.0
     lengths = ("warmup_epochs", "predictor_warmup_epochs", "hold_from_epoch")
@@ -124,7 +124,7 @@ def _advice(recipe: Recipe, plan: Plan, costs: Costs, plan_of: Callable[[Recipe]
         return ""
     said = [
         f"{recipe.minutes:g} minutes are short for this encoder: it sees {images:,} images in {plan.steps:,} steps, "
-        f"and from fewer than {ENOUGH_IMAGES:,} images or {ENOUGH_STEPS:,} steps little is learned."
+        f"and learns little from fewer than {ENOUGH_IMAGES:,} images or {ENOUGH_STEPS:,} steps."
     ]
     smaller = suggest_smaller(recipe, plan, costs.data_wait, lacking, plan_of)
     if smaller is not None:

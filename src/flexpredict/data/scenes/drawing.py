@@ -22,7 +22,7 @@ _NOISE_STARTS = 1 << 16
 
 @dataclass(frozen=True)
 class Backdrops:
-    """Behind the objects of B scenes. Lengths are in shorter image sides, colors in gray levels; 0 for none."""
+    """The backdrops of B scenes. Lengths are in shorter image sides, colors in gray levels; 0 for none."""
 
     color: Floats  # B 3
     slopes: Floats  # B 2 3: change of color down and across the image
@@ -52,7 +52,7 @@ class Scenes:
 
 
 def draw(scenes: Scenes, images: Images, masks: Masks) -> None:
-    """Into `images`, and into `masks`, which come as zeros: k for the k-th nearest object that is present."""
+    """Draw into `images`, and into `masks` (all zeros before): k for the k-th nearest object that is present."""
     step = max(1, _CHUNK_PIXELS // (masks.shape[1] * masks.shape[2]))
     for start in range(0, len(images), step):
         chunk = slice(start, start + step)
@@ -64,7 +64,7 @@ def _draw_chunk(scenes: Scenes, chunk: slice, images: Images, masks: Masks) -> N
     backdrops = Backdrops(**{field.name: getattr(backdrops, field.name)[chunk] for field in fields(Backdrops)})
     canvas = paint_backdrops(backdrops, (masks.shape[1], masks.shape[2]))
     if scenes.parts is not None:
-        # Behind all objects, not only their own: whatever can be seen of an object, no part hides it.
+        # Parts are behind all objects, not only behind their own, so that no part hides anything of an object.
         _lay(scenes.parts, scenes, chunk, canvas, masks)
     _lay(scenes.objects, scenes, chunk, canvas, masks)
 
@@ -101,7 +101,7 @@ def _lay(things: Objects, scenes: Scenes, chunk: slice, canvas: NDArray[np.float
 
 
 def _windows(canvas: NDArray[Any], tiles: Tiles) -> NDArray[Any]:
-    """... H W -> ... rows columns S S: every place where a tile of this size can lie, writable."""
+    """... H W -> ... rows columns S S: every position of a tile of this size, writable."""
     return sliding_window_view(canvas, tiles.keep.shape[1:], axis=(-2, -1), writeable=True)
 
 

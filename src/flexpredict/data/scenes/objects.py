@@ -19,7 +19,7 @@ AMBIENT, DIFFUSE = 0.5, 0.62  # light from everywhere; light from the lamp on a 
 LAMP_HEIGHT = 0.75  # z of the unit vector toward the lamp: low enough that slopes show
 SHADOW_WIDTH, SHADOW_DARKNESS = 0.3, 0.55  # in object radii; the share of light it takes away at the outline
 BAND_SHARPNESS = 3.0  # how steeply bands begin and end: soft enough not to alias at 64 px
-_TILE_SIZES = 8  # more of them waste fewer pixels, fewer of them call numpy less often
+_TILE_SIZES = 8  # more sizes waste fewer pixels, fewer sizes call numpy less often
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Tiles:
     which: NDArray[np.int64]  # n: the objects, ascending
     corner: NDArray[np.int64]  # n 2: the pixel (row, column) where the tile begins
     paint: Pixels  # n 3 S S: color × coverage
-    keep: Pixels  # n S S: the share that shows of what is behind
+    keep: Pixels  # n S S: the share of the background that shows
     inside: NDArray[np.bool_]  # n S S
 
 
 def paint_objects(objects: Objects, light: Floats, size: tuple[int, int]) -> Iterator[Tiles]:
-    """light: N 2, the unit vector (y, x) toward the lamp. size: height and width of the image."""
+    """Paint all objects. light: N 2, the unit vector (y, x) toward the lamp. size: height and width of the image."""
     short = min(size)
     step = -(-short // _TILE_SIZES)
     needed = 2 * SPAN * objects.radius * short + 2
@@ -99,7 +99,7 @@ def _paint_tiles(which: NDArray[np.int64], o: Objects, light: Floats, side: int,
 
 
 def _distance_to_outline(o: Objects, dy: Floats, dx: Floats, short: int) -> Pixels:
-    """In object radii, positive inside, by the nearest cell of the shape's table."""
+    """Distance in object radii, positive inside, from the nearest cell of the shape's table."""
     resolution = min(1 << (4 * short - 1).bit_length(), 1024)  # several cells a pixel
     tables, _ = distance_tables(resolution)
     cells = resolution / (2 * SPAN)
@@ -113,7 +113,7 @@ def _distance_to_outline(o: Objects, dy: Floats, dx: Floats, short: int) -> Pixe
 
 
 def _facing(o: Objects, distance: Pixels, light: Floats, in_pixels: Floats) -> Pixels:
-    """Cosine between the surface and the direction of the lamp, 0 where it looks away.
+    """Cosine between the surface normal and the direction of the lamp, 0 where it faces away.
 
     The surface rises from the outline as a quarter circle over the width of the bevel, and is flat from there.
     """
@@ -157,7 +157,7 @@ def _outer(down: Floats, across: Floats) -> Pixels:
 
 
 def _each(number: NDArray[Any]) -> Pixels:
-    """One number an object, n -> n 1 1."""
+    """One number per object, n -> n 1 1."""
     return number.astype(np.float32)[:, None, None]
 
 

@@ -5,8 +5,8 @@ the shape of its objects. Seeing one object therefore tells what a hidden one lo
 Colors, light, backdrop, number of objects and distances say nothing about the class.
 How hard the scenes are is set at the top of `worlds.py`.
 
-With `where`, every object has a part. What part it is depends on the object's kind alone; `where` dials how far the
-part strays from the top of its object. Nothing else about a scene depends on it, so scenes can be compared in pairs.
+With `where`, every object has a part. Which part depends only on the object's kind; `where` sets how far the part
+strays from the top of its object. Nothing else about a scene depends on `where`, so scenes can be compared in pairs.
 """
 
 from dataclasses import dataclass, replace
@@ -36,15 +36,15 @@ IMAGE_OPTIONS = ("count", "size", "seed", "split", "first", "where")
 
 @dataclass(frozen=True)
 class SceneBatch:
-    """B scenes and what is true of them."""
+    """B scenes and their ground truth."""
 
     images: NDArray[np.uint8]  # B H W 3
     classes: NDArray[np.int64]  # B: into CLASSES
-    counts: NDArray[np.int64]  # B: number of objects, each of them visible at least in part
+    counts: NDArray[np.int64]  # B: number of objects, each visible at least in part
     nearest: NDArray[np.float32]  # B: distance of the nearest object
     masks: NDArray[np.uint8]  # B H W: 0 for the backdrop, k for the k-th nearest object
     kinds: NDArray[np.uint8]  # B K+1: 0 for the backdrop, 1 + its class for the k-th nearest object
-    distances: NDArray[np.float32]  # B K+1: 0 for the backdrop, which is nowhere; of the k-th nearest object
+    distances: NDArray[np.float32]  # B K+1: 0 for the backdrop, the distance of the k-th nearest object
 
     def class_masks(self) -> NDArray[np.uint8]:
         """B H W: 0 for the backdrop, 1 + its class for an object."""
@@ -71,7 +71,7 @@ def draw_scenes(
     split: str = "train",
     where: float | None = None,
 ) -> SceneBatch:
-    """Scene i of (seed, split), the same in whatever batch it is drawn.
+    """Scene i of (seed, split), the same in every batch.
 
     size: one side, or height and width. where: gives objects a part each, always on top (0) to anywhere around (1).
     """
@@ -103,7 +103,7 @@ def draw_scenes(
 def scene_answers(
     indices: NDArray[np.int64], *, size: int = 64, seed: int = 0, split: str = "train"
 ) -> dict[str, NDArray[np.int64]]:
-    """What can be asked of scenes besides their class, without drawing them: a class number for each scene.
+    """Labels for other tasks than the class, without drawing the scenes: a class number for each scene.
 
     count: objects, less one; distance: of the nearest object, in bins; localization: the quarter of the image in
     which the center of the nearest object is, 0 for top left, then row by row.
@@ -185,7 +185,7 @@ def _checked(indices: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class SceneOptions:
-    """Every option there is: images, videos and tasks each take some of them."""
+    """All options of scenes; images, videos and tasks each take some of them."""
 
     count: int
     size: int = 64
@@ -197,7 +197,7 @@ class SceneOptions:
 
 
 def read_options(name: str, usual: SceneOptions, known: tuple[str, ...], *, fewest_frames: int = 1) -> SceneOptions:
-    """The usual options, except for those that the name sets. known: those it may set."""
+    """The usual options, overridden by those in the name. known: the options that the name may set."""
     fewest = {"count": 1, "frames": fewest_frames}
     asked: dict[str, Any] = parse_options(name.partition(":")[2], known, name, first="count")
     for key, value in asked.items():

@@ -1,4 +1,4 @@
-"""Decides what is in a built-in scene, and how it moves: all that is random is here.
+"""Decides what is in a built-in scene, and how it moves: all randomness is here.
 
 All of it is independent of the class except the shapes of objects and the look of their parts. Where a part stands is
 set by a dial from 0, always on top of its object, to 1, anywhere around it; nothing else changes with the dial.
@@ -44,7 +44,7 @@ _CLOUDS, _SPOTS = 3, 8
 _PLAIN, _STRIPES, _CHECKS, _GROUND, _SPOTTED = range(5)
 
 PART_RADIUS = 0.5  # in radii of the object
-HOME = -np.pi / 2  # on top, the place that mirroring an image leaves where it is
+HOME = -np.pi / 2  # on top: the direction that mirroring an image does not change
 _OVERLAP = 0.4  # share of a part's radius that is behind its object: enough for the notches of any part to touch it
 # The part of each shape, and whether it has bands: no two the same.
 _PART_OF = {
@@ -67,7 +67,7 @@ class Dice:
     """Uniform numbers for B scenes, each a pure function of the scene's key and of what it is for.
 
     float64, because sines and the like may differ in their last bit with the length of an array: rounded to float32
-    afterwards, a scene is the same in whatever batch it is drawn.
+    afterwards, a scene is the same in every batch.
     """
 
     def __init__(self, keys: torch.Tensor) -> None:
@@ -98,7 +98,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Worlds:
-    """B scenes with what is true of them, and how they will move."""
+    """B scenes with their ground truth, and how they will move."""
 
     classes: Ints  # B
     nearest: Floats  # B
@@ -171,7 +171,7 @@ def at_frame(worlds: Worlds, frame: int, size: tuple[int, int]) -> Scenes:
         angle=objects.angle + worlds.spin * frame,
         radius=objects.radius * (1 + worlds.breath / sway * np.sin(sway * frame)),
     )
-    golden = 0.618034  # spreads the frames' noise evenly over what there is
+    golden = 0.618034  # spreads the frames evenly over the available noise
     return replace(
         scenes,
         backdrops=replace(scenes.backdrops, pan=worlds.pan * frame),
@@ -193,7 +193,7 @@ def sample_parts(dice: Dice, of: Ints, where: float) -> Parts:
 
 
 def attach_parts(parts: Parts, objects: Objects) -> Objects:
-    """The parts as objects to be painted, each at the outline of its own."""
+    """The parts as objects to be painted, each at the outline of its object."""
     orbit = orbits(PART_RADIUS * BALL_RADIUS * (1 - _OVERLAP))
     steps = np.round(parts.direction / (2 * np.pi) * orbit.shape[1]).astype(np.int64) % orbit.shape[1]
     away = objects.radius * orbit[objects.kind, steps]
@@ -210,7 +210,7 @@ def attach_parts(parts: Parts, objects: Objects) -> Objects:
 
 def _distances(dice: Dice, nearest: Floats, wanted: NDArray[np.bool_]) -> Floats:
     """B K, ascending over the wanted objects, which come first."""
-    # The root puts more of them far away, as there is more room there.
+    # The root puts more objects far away, as there is more room there.
     share = np.where(wanted[:, 1:], np.sqrt(dice("distance", wanted.shape[1] - 1)), 1)
     behind = nearest[:, None] + 0.1
     others = behind + (FARTHEST - behind) * np.sort(share, axis=1)
@@ -222,7 +222,7 @@ def _places(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Centers B K 2, nearest first, each the first candidate (B K C 2, in [0, 1)) that is clear of those before it.
 
-    Where none is, the object is left out: what is counted can be seen.
+    If none is, the object is left out, so that every counted object can be seen.
     """
     low, room = _where_centers_may_be(radius, size)
     candidates = low[:, :, None] + candidates * room[:, :, None]
@@ -237,7 +237,7 @@ def _places(
 
 
 def _where_centers_may_be(radius: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
-    """The least center and the room from there, ... 2 each."""
+    """The smallest center and the range from there, ... 2 each."""
     low = EDGE * np.stack((radius, radius), axis=-1)
     return low, np.array(size) / min(size) - 2 * low
 
@@ -263,7 +263,7 @@ def _backdrops(dice: Dice) -> Backdrops:
         return np.where(chosen if color.ndim == 2 else chosen[:, None], color, 0)
 
     def contrast(what: str, levels: float, *shape: int) -> Floats:
-        """Mostly lighter or darker, a little colored. Streams keep their names: others would draw other scenes."""
+        """Mostly lighter or darker, a little colored. Streams keep their names: new names would change all scenes."""
         gray, tint = dice.between(what, (-1, 1), *shape, 1), dice.between(f"{what} tint", (-1, 1), *shape, 3)
         return BACKDROP_CONTRAST * levels * (0.55 * gray + 0.45 * tint)
 

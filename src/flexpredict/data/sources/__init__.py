@@ -1,1 +1,1 @@
-"""Where images come from: folders, shards, tables, the hub, streams."""
+"""Sources of images: folders, shards, tables, the hub, streams."""

@@ -69,13 +69,13 @@ def holds_images(schema: pa.Schema, column: str) -> bool:
     """Whether a column is of bytes, or has the structure that `datasets` gives to images."""
     kind = schema.field(column).type
     kinds = [field.type for field in kind if field.name == "bytes"] if pa.types.is_struct(kind) else [kind]
-    # Null: a column of nothing but None, as where all images are named by their paths.
+    # Null: a column with only None, for example if all images are named by their paths.
     tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_null)
     return any(test(kind) for kind in kinds for test in tests)
 
 
 def stored_image(value: Any) -> str | bytes | None:
-    """The image in a row: its bytes, or its path where there are none; None if the row holds no image."""
+    """The image in a row: its bytes, or else its path; None if the row holds no image."""
     return ((value.get("bytes") or value.get("path")) if isinstance(value, dict) else value) or None
 
 
@@ -104,7 +104,7 @@ def number_labels(
 
 
 def _declared(schema: pa.Schema) -> dict[str, dict[str, Any]]:
-    """What the `datasets` library has written about the columns."""
+    """The description of the columns by the `datasets` library."""
     try:
         described = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {name: described[name] for name in schema.names if isinstance(described.get(name), dict)}
@@ -114,4 +114,4 @@ def _declared(schema: pa.Schema) -> dict[str, dict[str, Any]]:
 
 def _error(name: str, schema: pa.Schema, what: str, option: str) -> UserError:
     columns = ", ".join(schema.names)
-    return UserError(f"{name} has {what} Its columns are {columns}; name one with ,{option}=COLUMN at the end.")
+    return UserError(f"{name} has {what} Its columns are {columns}; append ,{option}=COLUMN to choose one.")

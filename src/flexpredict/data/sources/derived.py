@@ -97,7 +97,7 @@ class SubsetSource(DerivedSource):
 class ShiftedSource(DerivedSource):
     """The images of `source` as they are read, then moved `down` and to the `right` by this many pixels.
 
-    What is stored is not shifted.
+    The stored images are not shifted.
     """
 
     def __init__(self, source: ImageSource, down: int, right: int) -> None:
@@ -140,7 +140,7 @@ def named_part(data: str, part: Part) -> str:
 
 
 def split_part(name: str) -> tuple[str, Part | None]:
-    """`photos,part=0.1-1` -> `photos` and the part; None where the name has no such option."""
+    """`photos,part=0.1-1` -> `photos` and the part; None if the name has no such option."""
     found = None if os.path.exists(os.path.expanduser(name)) else _OPTION.fullmatch(name)
     if found is None:
         return name, None
@@ -158,7 +158,7 @@ def part_of(source: ImageSource, part: Part) -> SubsetSource:
     """The images of a part, in the order of the source."""
     chosen = torch.zeros(len(source), dtype=torch.bool)
     classes = strata(source.labels, len(source))
-    # Of one seed, a smaller subset is contained in every larger one.
+    # With the same seed, a smaller subset is contained in every larger one.
     chosen[label_subset(classes, part.last, _SEED)] = True
     if part.first:
         chosen[label_subset(classes, part.first, _SEED)] = False
@@ -178,7 +178,7 @@ def shifted(images: Tensor, down: int, right: int) -> Tensor:
 
 
 def _joined_labels(sources: Sequence[ImageSource]) -> tuple[tuple[str, ...] | None, Tensor | None]:
-    """None if any source has no classes: its images would seem to belong to none."""
+    """The joint classes and labels; None if any source has no classes, as its images would have no class."""
     names = sorted({name for source in sources for name in source.classes or ()})
     labels = []
     for source in sources:

@@ -43,7 +43,7 @@ class HubStream(ImageStream):
     def __init__(self, name: str, dataset: Any, options: dict[str, str], length: int | None) -> None:
         self.name, self.length = name, length
         if dataset.features is None:
-            raise UserError(f"{name} does not say which columns it has; it cannot be read as a stream of images.")
+            raise UserError(f"{name} does not declare its columns, so it cannot be read as a stream of images.")
         schema = dataset.features.arrow_schema
         self._columns = find_columns(name, schema, options.get("image"), options.get("label"))
         self.classes = self._columns.classes
@@ -64,9 +64,9 @@ class HubStream(ImageStream):
 
 
 def open_hub(name: str, split: str | None, options: dict[str, str], stream: bool) -> HubSource | HubStream:
-    """hf://NAME[:SPLIT]: what `datasets.load_dataset` finds by that name. Default split: train, else the first."""
+    """Open hf://NAME[:SPLIT] with `datasets.load_dataset`. Default split: train, else the first."""
     datasets = _datasets(f"hf://{name}")
-    # A folder can stand for a name on the hub; it needs no network.
+    # The name may also be that of a local folder, which needs no network.
     reachable = os.path.exists(name) or hub_is_reachable()
     remedy = "Check the name, the split and the network; for a private one, log in with `hf auth login`."
     with errors_in_words(f"The data set hf://{name}{f':{split}' if split else ''}", remedy, offline=not reachable):
@@ -83,7 +83,7 @@ def open_hub(name: str, split: str | None, options: dict[str, str], stream: bool
 
 
 def open_saved(folder: Path, split: str | None, options: dict[str, str]) -> HubSource:
-    """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` made."""
+    """Open a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` made."""
     datasets = _datasets(str(folder))
     with errors_in_words(f"The saved data set {folder}", "Was it copied completely?"):
         loaded = datasets.load_from_disk(os.fspath(folder))
@@ -119,12 +119,12 @@ def _encoded(value: Any, name: str) -> str | bytes:
         raise UnreadableImage(name, NO_IMAGE)
     if isinstance(found, bytes) or "://" not in found:
         return found
-    from datasets.utils.file_utils import xopen  # for what is in a zip file, or not on this machine
+    from datasets.utils.file_utils import xopen  # for files in a zip file or on other machines
 
     try:
         with xopen(found, "rb") as file:
             return bytes(file.read())
-    except Exception as error:  # of whatever kind the file system behind the name raises
+    except Exception as error:  # its type depends on the file system behind the name
         raise UnreadableImage(name, f"{found} cannot be read: {error}") from error
 
 

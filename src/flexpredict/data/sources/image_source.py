@@ -18,7 +18,7 @@ from flexpredict.data.sources.listing import digest, digest_of, state_of
 from flexpredict.data.workers import set_current_image
 from flexpredict.sizes import Size
 
-MOST_CLASSES = 1_000_000  # a larger number is no class
+MOST_CLASSES = 1_000_000  # larger numbers are not taken for classes
 _FILES_KEPT_OPEN = 128
 
 
@@ -60,16 +60,16 @@ class ImageSource(ABC):
 
     name: str
     classes: tuple[str, ...] | None = None
-    labels: Tensor | None = field(default=None, repr=False)  # N int64: index into `classes`, -1 where there is none
+    labels: Tensor | None = field(default=None, repr=False)  # N int64: index into `classes`, -1 if there is none
     problems: list[UnreadableImage] = field(default_factory=list, repr=False)
-    """What was found broken while listing. It does not count in the length."""
+    """Broken files and folders found while listing. They do not count in the length."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def describe(self, index: int) -> str:
-        """A name by which a person finds this image."""
+        """A name by which a person can find this image."""
 
     @abstractmethod
     def encoded(self, index: int) -> Encoded:
@@ -179,7 +179,7 @@ class ByteRanges(ImageSource):
     def encoded(self, index: int) -> Encoded:
         start, length = int(self.starts[index]), int(self.lengths[index])
         try:
-            # Unlike seek and read, this needs no position in the file, which processes share after a fork.
+            # Unlike seek and read, pread does not use the position in the file, which processes share after a fork.
             content = os.pread(_opened(self.files[int(self.file_of[index])]).descriptor, length, start)
         except OSError as error:
             raise UnreadableImage(self.describe(index), error.strerror or str(error)) from error

@@ -85,7 +85,7 @@ def columns(rows: "array[int]", /, **types: torch.dtype) -> dict[str, Tensor]:
 
 @dataclass(eq=False)
 class Listing:
-    """What was found, what could not be read, and the files and folders that all of it depends on."""
+    """Images that were found, problems, and the files and folders that the listing depends on."""
 
     tensors: dict[str, Tensor]
     problems: list[UnreadableImage]
@@ -96,7 +96,7 @@ class Listing:
 def cached_listing(kind: str, places: Iterable[str], make: Callable[[], Listing], worth_it: int) -> Listing:
     """The listing of `places`: the cached one if nothing has changed, else a new one.
 
-    Only listings whose tensors have at least `worth_it` entries are cached: others are made as quickly as read.
+    Only listings whose tensors have at least `worth_it` entries are cached: others are made anew as quickly.
     """
     path = cache_folder() / "listings" / f"{kind}-{digest([_VERSION, kind, *places])}.safetensors"
     listing = _load(path)
@@ -156,14 +156,14 @@ def _save(path: Path, listing: Listing, started: float) -> None:
 
 
 def digest_of(array: NDArray[Any]) -> str:
-    """A short text that differs for other values of an array."""
+    """A short text that changes with the values of an array."""
     total = hashlib.blake2b(str(array.shape).encode(), digest_size=12)
     total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()
 
 
 def digest(parts: Iterable[str]) -> str:
-    """A short text that differs for another list of strings; the same in every process."""
+    """A short text that changes with the strings; the same in every process."""
     total = hashlib.blake2b(digest_size=12)
     for part in parts:
         total.update(os.fsencode(part) + b"\0")

@@ -62,7 +62,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest | None":
-        """None if `folder` is not a finished set of shards; other programs write a manifest.json too."""
+        """Load the manifest; None if the folder is no finished set of shards; others write a manifest.json too."""
         path = folder / MANIFEST
         try:
             content: Any = json.loads(path.read_bytes())
@@ -92,7 +92,7 @@ class Manifest:
 
 
 def damaged_shards(folder: Path) -> tuple[Manifest, list[str]]:
-    """The manifest, and in words each shard that differs from it. Reads all shards."""
+    """The manifest, and a description of each shard that differs from it. Reads all shards."""
     manifest = Manifest.load(folder)
     if manifest is None:
         raise UserError(
@@ -108,7 +108,7 @@ def _problem(path: Path, shard: Shard) -> str | None:
     try:
         size = path.stat().st_size
         if size != shard.bytes:
-            return f"{path}: {size:,} bytes, and {shard.bytes:,} were written"
+            return f"{path}: {size:,} bytes instead of {shard.bytes:,}"
         same = sha256_of(path) == shard.sha256
     except OSError as error:
         return f"{path}: {error.strerror or error}"

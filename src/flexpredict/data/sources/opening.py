@@ -32,8 +32,8 @@ _SHARDS = (".tar", ".tgz", ".gz", ".bz2", ".xz")
 _FILES = (*_SHARDS, ".parquet")
 _OPTIONS = ("image", "label", "split", "config", "revision")
 _SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?|dev|eval)(?![a-z])")
-_FEW_IMAGES = 1000  # beside shards, these are more likely a preview than the data
-_KINDS = ("scenes", "stream", "pipe", "hf")  # what a name begins with, before : or a comma, if not with a path
+_FEW_IMAGES = 1000  # fewer images beside shards are more likely a preview than the data
+_KINDS = ("scenes", "stream", "pipe", "hf")  # beginnings of names that are not paths, before : or a comma
 _WAYS = (
     "a folder of images, tar shards (shards-{000..127}.tar), parquet files, hf://NAME, or scenes to try things out"
 )
@@ -41,11 +41,11 @@ _STREAMED = "stream: is for shards, parquet files and hf://"
 
 
 def open_images(data: StreamLike, count: Count = lambda found: None) -> ImageSource | ImageStream:
-    """Open images by name; `count` is told how many were found while they are listed. Opened ones stay as they are.
+    """Open images by name; `count` is called with numbers of images as they are listed. Returns opened ones as is.
 
     - a folder of images, nested and linked in any way; if all are in folders directly below it, at least two, those
       are the classes
-    - WebDataset shards: shards-{000..127}.tar, a folder of them, or pipe:COMMAND, whose output is one
+    - WebDataset shards: shards-{000..127}.tar, a folder of them, or pipe:COMMAND, whose output is a shard
     - Hugging Face data sets: hf://NAME, hf://NAME:SPLIT, a folder made by save_to_disk, or parquet files
     - the built-in scenes: scenes, or scenes:5000,size=64,seed=0,split=test,where=0.5
     - stream: before shards, parquet files or hf:// reads them from beginning to end, without index, cache or download
@@ -68,7 +68,7 @@ def open_images(data: StreamLike, count: Count = lambda found: None) -> ImageSou
 
 
 def absolute_names(data: str | list[str]) -> str | list[str]:
-    """The same data, named so that it is found from any folder."""
+    """Names of the same data that work from any folder."""
     if not isinstance(data, str):
         return [str(absolute_names(name)) for name in data]
     stream = "stream:" * data.startswith("stream:")
@@ -77,7 +77,7 @@ def absolute_names(data: str | list[str]) -> str | list[str]:
 
 
 def is_path(name: str) -> bool:
-    """Whether images are files of this machine, named by their path."""
+    """Whether the name is the path of files on this machine."""
     return re.split("[:,]", name)[0] not in _KINDS
 
 
@@ -88,7 +88,7 @@ def open_data(data: StreamLike, console: Console) -> ImageSource | ImageStream:
 
 
 def open_source(data: ImagesLike, count: Count = lambda found: None) -> ImageSource:
-    """Like `open_images`, but refuses a stream: for what reads images in any order."""
+    """Like `open_images`, but refuses a stream: for callers that read images in any order."""
     opened = open_images(data, count)
     if is_stream(opened):
         shown = " ".join(f"'{name}'" for name in (data if isinstance(data, list | tuple) else [data]))
@@ -216,7 +216,7 @@ def _files(name: str, uri: str) -> Path | list[str]:
     if colon and "/" not in kind and len(kind) > 1 and kind != "stream":
         raise UserError(f"'{kind}:' in {uri} is not a kind of data set.{did_you_mean(kind, _KINDS)} Give {_WAYS}.")
     if re.search(r"[{*?]", name):
-        raise UserError(f"No file is named like {name} (looked for in {Path.cwd()}).")
+        raise UserError(f"No file matches {name} (looked for in {Path.cwd()}).")
     raise UserError(f"There is no folder '{name}' (looked for in {Path.cwd()}).{_similar_names(path)} Give {_WAYS}.")
 
 
@@ -245,7 +245,7 @@ def _one_split(folder: Path, tables: list[str], split: str | None) -> tuple[str,
 
 
 def _readable(source: ImageSource | ImageStream) -> ImageSource | ImageStream:
-    """Refuse a source of which no image can be read, before anything is done with it."""
+    """Refuse a source without any readable image before it is used."""
     if is_stream(source):
         return source  # its beginning is read anyway, for the size of its images
     failures: list[UnreadableImage] = []
@@ -261,7 +261,7 @@ def _readable(source: ImageSource | ImageStream) -> ImageSource | ImageStream:
 
 
 def _similar_names(path: Path) -> str:
-    """Folders and files of images beside it with nearly this name."""
+    """A hint at folders and files of images beside the path with a similar name."""
     try:
         entries = [entry for entry in os.scandir(path.parent) if entry.is_dir() or suffix(entry.name) in _FILES]
     except OSError:

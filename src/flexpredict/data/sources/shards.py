@@ -1,4 +1,4 @@
-"""WebDataset shards: tar files of images, with a class in a .cls beside each where there are classes."""
+"""WebDataset shards: tar files of images, each with its class in a .cls member if there are classes."""
 
 import bz2
 import glob
@@ -49,7 +49,7 @@ class ShardSource(ByteRanges):
 
 
 def open_shards(name: str, files: list[str], count: Count) -> ShardSource:
-    """An index of all images in the shards. It is made by skipping from header to header."""
+    """Index all images in the shards, by skipping from header to header."""
     close_files()
     listing = cached_listing("shards", map(os.path.abspath, files), lambda: _list(files, count), _WORTH_KEEPING)
     tensors, problems = listing.tensors, listing.problems
@@ -77,7 +77,7 @@ def matching_files(pattern: str) -> list[str]:
     for name in expand_braces(os.path.expanduser(pattern)):
         matches = glob.glob(name) if glob.has_magic(name) else [name] if "{" in pattern else []
         if matches == [name] and not os.path.isfile(name):
-            raise UserError(f"{name} is missing, which {pattern} names. Complete the shards, or name fewer.")
+            raise UserError(f"{name} is missing, but {pattern} names it. Complete the shards, or name fewer.")
         found += matches
     return found
 
@@ -178,7 +178,7 @@ def _list(files: list[str], count: Count) -> Listing:
 def _images(
     shard: str, reader: TarReader, *, with_content: bool
 ) -> Iterator[tuple[Member, bytes, int] | UnreadableImage]:
-    """Each image with its content, if asked for, and its class (-1 if it has none); and what is damaged.
+    """Each image with its content, if asked for, and its class (-1 if it has none); and each damaged part.
 
     Members that follow each other and share a key are one sample: its images have the class of its .cls member.
     """

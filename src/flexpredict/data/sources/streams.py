@@ -18,7 +18,7 @@ from flexpredict.data.sources.image_source import ImageSource, Record, RecordSou
 from flexpredict.data.sources.listing import digest
 from flexpredict.randomness import permutation, stream_key
 
-# Records that are shuffled together: all that is in memory of a stream at a time, apart from a batch.
+# Records that are shuffled together: apart from a batch, no others of a stream are in memory.
 _SHUFFLED_RECORDS = 1024
 _SHUFFLED_BYTES = 64 * 2**20
 _PIECE_OF_SOURCE = 1024
@@ -33,13 +33,13 @@ class ImageStream(Protocol):
 
     name: str
     classes: tuple[str, ...] | None
-    length: int | None  # number of images, where that is known
+    length: int | None  # number of images, if known
 
     @property
     def pieces(self) -> int: ...
 
     def records(self, piece: int) -> Iterator[Record | UnreadableImage]:
-        """The images of a piece in their order, and what was found broken on the way."""
+        """The images of a piece in order, and an UnreadableImage for each broken part."""
 
 
 class Place(NamedTuple):
@@ -62,9 +62,9 @@ def is_stream(opened: ImageSource | ImageStream) -> TypeIs[ImageStream]:
 
 
 def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
-    """Tells whether images are still the same, without reading any: their number, and a digest of classes and names.
+    """Identify images without reading any: their number, and a digest of classes and names.
 
-    Evenly spaced names are compared; of a stream, what is known. Where the images are does not matter.
+    Evenly spaced names count; of a stream, only its length, if known, and classes. Images may move to another folder.
     """
     if is_stream(images):
         return {"images": images.length, "list_of_images": digest(images.classes or ())}
@@ -75,13 +75,13 @@ def identity(images: ImageSource | ImageStream) -> dict[str, Any]:
 
 
 def first_images(stream: ImageStream, count: int = 64) -> RecordSource:
-    """The first images of a stream; fewer where it has fewer."""
+    """The first images of a stream; fewer if it has fewer."""
     records = (found for _, found in all_entries(stream) if isinstance(found, Record))
     return RecordSource(name=stream.name, records=list(islice(records, count)))
 
 
 def all_entries(stream: ImageStream) -> Iterator[Entry]:
-    """The whole stream in its order, numbered."""
+    """The whole stream in order, numbered."""
     return enumerate(chain.from_iterable(stream.records(piece) for piece in range(stream.pieces)))
 
 
@@ -104,7 +104,7 @@ def consume(
 ) -> Iterator[Taken | UnreadableImage]:
     """This consumer's part of the stream from `start` on, shuffled, forever.
 
-    Ends if several passes in a row held nothing for it, as it would otherwise search forever.
+    Ends if several passes in a row held no image for this consumer, as it would otherwise search forever.
     """
     epoch, to_skip = start
     empty = 0
@@ -127,7 +127,7 @@ def consume(
 
 
 def _own_entries(stream: ImageStream, seed: int, consumer: int, consumers: int, epoch: int) -> Iterator[Entry]:
-    """Whole pieces, if there are enough of them; else every n-th record of all, for n consumers."""
+    """Whole pieces, if there are enough for all consumers; else every n-th record, for n consumers."""
     order = permutation(stream_key(seed, "pieces", epoch), stream.pieces).tolist()
     by_pieces = stream.pieces >= consumers
     number = 0

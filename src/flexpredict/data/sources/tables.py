@@ -60,7 +60,7 @@ class TableSource(ByteRanges):
         return os.fsdecode(content) if self.is_path[index] and isinstance(content, bytes) else content
 
     def fingerprint(self) -> str:
-        """By the tables: the file that they are unpacked into may be made again."""
+        """From the tables, because the file that they are unpacked into may be made again."""
         return digest([digest_of(self.lengths.numpy()), *(f"{table} {state_of(table)}" for table in self.tables)])
 
 
@@ -90,7 +90,7 @@ def open_tables(name: str, files: list[str], image: str | None, label: str | Non
 
 
 class TableStream(ImageStream):
-    """Tables read row group after row group. Those without the image column of the first are left out as problems."""
+    """Tables read row group after row group. Tables without the first one's image column are listed as problems."""
 
     def __init__(self, name: str, files: list[str], image: str | None, label: str | None) -> None:
         self.name = name
@@ -102,7 +102,7 @@ class TableStream(ImageStream):
             except _ARROW_ERRORS as error:
                 self.problems.append(UnreadableImage(file, f"cannot be read as a table: {in_a_line(error)}"))
         if not self.tables:
-            reason = f"is a whole table; for example {self.problems[0]}"
+            reason = f"is an intact table; for example {self.problems[0]}"
             raise UserError(f"None of the {len(files)} file(s) of {name} {reason}")
         first = self.tables[0]
         self.columns = find_columns(first.path, first.schema, image, label)
@@ -131,7 +131,7 @@ class TableStream(ImageStream):
             yield Record(name, image, self.columns.label_number(label)) if image else UnreadableImage(name, NO_IMAGE)
 
     def rows(self, table: "_Table", group: int) -> Iterator[_Row | UnreadableImage]:
-        """The rows of a group; of a damaged group, at the end what is wrong with the rest of it."""
+        """The rows of a group; a damaged group ends with an UnreadableImage for the rest of it."""
         row, last = table.first_rows[group], table.first_rows[group + 1] - 1
         wanted = [name for name in self.columns.names if name in table.schema.names]
         try:
@@ -149,7 +149,7 @@ class TableStream(ImageStream):
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """In Python. Paths need not be valid UTF-8, at which pyarrow would stop."""
+    """Values as Python objects. pyarrow itself would stop at paths that are not valid UTF-8."""
     if pa.types.is_struct(column.type):
         names = [field.name for field in column.type]
         return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, column.flatten()), strict=True)]
@@ -179,7 +179,7 @@ class _Table:
         return len(self.first_rows) - 1
 
     def has_column_of(self, other: "_Table", image: str) -> bool:
-        """Whether images are in this column as they are in that of the other table."""
+        """Whether this table has images in the same column as the other table."""
         if image not in self.schema.names:
             return False
         return self.schema.field(image).type == other.schema.field(image).type or holds_images(self.schema, image)
@@ -190,7 +190,7 @@ class _Table:
 
 
 def _unpack(stream: TableStream, files: list[str], count: Count) -> Listing:
-    """Write all images into one file, one after the other, and note where each of them is."""
+    """Write all images into one file, one after the other, and record where each one is."""
     tables, problems = [table.path for table in stream.tables], list(stream.problems)
     places = digest([*map(os.path.abspath, tables), stream.columns.image])
     path = cache_folder() / "tables" / f"{Path(tables[0]).stem}-{places}.images"

@@ -1,4 +1,4 @@
-"""Reads the members of a tar file, from a file or from a pipe, and goes on after what is damaged.
+"""Reads the members of a tar file, from a file or from a pipe, and continues after damaged parts.
 
 Python's `tarfile` takes a damaged header for the end of the archive, and takes five times as long.
 """
@@ -11,7 +11,7 @@ _BLOCK = 512
 _SKIPPED_AT_ONCE = 2**20
 # A longer name or set of attributes is damaged.
 _LONGEST_NAME = 2**16
-# No file has a size of more digits; Python refuses to read thousands of them.
+# No file has a size of more digits; Python refuses to read numbers of thousands of digits.
 _MOST_DIGITS = 20
 _FILE_TYPES = (b"0", b"\0", b"7")
 _LONG_NAME, _ATTRIBUTES, _OTHER_HEADERS = b"L", b"x", (b"g", b"K")
@@ -29,7 +29,7 @@ class Member(NamedTuple):
 class TarReader:
     """Iterates over members; `content()` reads the current one.
 
-    Each damaged part is described in `damage`, and reading goes on at the next intact header.
+    Each damaged part is described in `damage`, and reading continues at the next intact header.
     """
 
     def __init__(self, file: BinaryIO, seekable: bool) -> None:
@@ -118,7 +118,7 @@ class TarReader:
 
 
 def _checksum_holds(header: bytes) -> bool:
-    """The sum of all bytes, with spaces for the checksum itself; adler32 adds bytes a hundred times faster."""
+    """Compare the sum of all bytes, with spaces for the checksum itself; adler32 adds them a hundred times faster."""
     stated = _number(header[148:156])
     if stated is None:
         return False

@@ -1,1 +1,1 @@
-"""Reading other people's checkpoints: what is in a file, and which encoder it makes."""
+"""Reads published checkpoints: finds the encoder in a file and how to build it."""

@@ -1,4 +1,4 @@
-"""Which vision transformer a set of tensors belongs to, by their shapes. Names are timm's."""
+"""Infers the architecture of a vision transformer from the shapes of its tensors, which have timm's names."""
 
 import re
 from typing import Any
@@ -41,11 +41,11 @@ def spec_of(
     norm_eps: float = 1e-6,
     mean_pooling: bool = False,
 ) -> EncoderSpec:
-    """How to build the encoder that these weights fit; what is None is read off their shapes.
+    """How to build the encoder of these weights; arguments that are None are inferred from their shapes.
 
     Args:
         tensors: under timm's names.
-        where: the file they are from, for messages.
+        where: the file they come from, for messages.
         grid: rows and columns of its patches.
         mean_pooling: whether it has no final norm (a BEiT whose head takes the mean).
     """
@@ -90,7 +90,7 @@ def spec_of(
     gated = fc1.shape[0] == 2 * fc2.shape[1]
     unusual = {
         "qkv_bias": (True, "blocks.0.attn.qkv.bias" in tensors),
-        # Layer scales. For timm, 0 is none and None is the model's default.
+        # Layer scales. In timm, 0 means none and None means the model's default.
         "init_values": (0.0, 1e-5 if "blocks.0.ls1.gamma" in tensors else 0.0),
         "qk_norm": (False, "blocks.0.attn.q_norm.weight" in tensors),
         "pre_norm": (False, "norm_pre.weight" in tensors),
@@ -121,7 +121,7 @@ def _relative_table(tensors: dict[str, Tensor], where: str) -> Tensor | None:
 
 
 def _relative_options(tensors: dict[str, Tensor], norm_eps: float, mean_pooling: bool) -> dict[str, Any]:
-    """All those of timm's Beit: its models differ in their defaults."""
+    """All options of timm's Beit, as the defaults of its models differ."""
     no_norm = "norm.weight" not in tensors and (mean_pooling or "fc_norm.weight" in tensors)
     return {
         "qkv_bias": "blocks.0.attn.q_bias" in tensors,
@@ -152,7 +152,7 @@ def _heads(width: int, depth: int, where: str) -> int:
 def _grid(tensors: dict[str, Tensor], prefix: int, known: Grid | None, where: str) -> tuple[Grid, bool]:
     """Rows and columns of patches, and whether class and register tokens have positions too.
 
-    known: the grid, where that is known.
+    known: the grid, if known.
     """
     if "pos_embed" not in tensors:
         raise UserError(
@@ -175,7 +175,7 @@ def _grid(tensors: dict[str, Tensor], prefix: int, known: Grid | None, where: st
 
 
 def _grid_of_table(table: Tensor, known: Grid | None, where: str) -> Grid:
-    """Rows and columns of patches, by the number of displacements between them."""
+    """Rows and columns of patches, from the number of displacements between them."""
     count = table.shape[0] - 3  # the class token's
     rectangles = [
         ((rows + 1) // 2, (count // rows + 1) // 2)
@@ -186,13 +186,14 @@ def _grid_of_table(table: Tensor, known: Grid | None, where: str) -> Grid:
     if grid not in rectangles:
         asked = f"{known[0]}x{known[1]}" if known else "a square of"
         raise UserError(
-            f"{where} has a table of {table.shape[0]} relative positions, not that of {asked} patches. {_GIVE_GRID}"
+            f"{where} has a table of {table.shape[0]} relative positions, which does not fit {asked} patches. "
+            f"{_GIVE_GRID}"
         )
     return grid
 
 
 def is_sincos(positions: Tensor, grid: Grid, prefix: int) -> bool:
-    """Whether positions, behind those of prefix tokens, are the sines and cosines of this grid."""
+    """Whether the positions after those of the prefix tokens are the sines and cosines of this grid."""
     patches = positions.reshape(-1, positions.shape[-1])[prefix:].float()
     return patches.shape[1] % 4 == 0 and torch.allclose(
         patches, sincos_positions(grid, patches.shape[1]), atol=2e-3, rtol=0
@@ -200,6 +201,6 @@ def is_sincos(positions: Tensor, grid: Grid, prefix: int) -> bool:
 
 
 def _ratio(hidden: int, width: int) -> float:
-    """The ratio from which timm, which rounds down, computes this width of the MLPs."""
+    """The ratio that gives this width of the MLPs in timm, which rounds down."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width

@@ -1,4 +1,4 @@
-"""What the config.json beside weights tells, in the layouts of Hugging Face and timm."""
+"""Reads the config.json beside weights, in the layouts of Hugging Face and timm."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from flexpredict.data.pixels import MEAN, STD
 from flexpredict.errors import UserError, in_a_line, printable
 from flexpredict.model.building import model_facts
 
-# The plain vision transformers of transformers, whose weights fit timm's.
+# Plain vision transformers of the transformers library, whose weights fit timm's models.
 _PLAIN = ("ijepa", "vit", "vit_mae", "vit_msn", "dinov2", "dinov2_with_registers", "data2vec-vision", "beit")
 
 
 @dataclass
 class Config:
-    """Facts that tensors do not tell; what the file does not say has its default."""
+    """Facts that tensors do not show, with defaults for those missing from the file."""
 
     format: str = ""
     model_type: str = ""
@@ -26,12 +26,12 @@ class Config:
     mean_pooling: bool = False  # a BEiT then has no final norm, but one in its head
     mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
-    model: str | None = None  # timm's name, which says what shapes do not, such as the activation
+    model: str | None = None  # timm's name, which implies facts that shapes do not show, such as the activation
     options: dict[str, Any] = field(default_factory=dict)  # of timm's constructor, for the same reason
 
 
 def read_config(folder: Path) -> Config:
-    """The config of the weights in this folder; all defaults where there is no config.json."""
+    """The config of the weights in this folder; all defaults if there is no config.json."""
     path = folder / "config.json"
     values = _read(path)
     try:
@@ -41,14 +41,14 @@ def read_config(folder: Path) -> Config:
             return _timm(values)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise UserError(
-            f"{printable(str(path))}, or a file beside it, has a value that cannot be right ({in_a_line(error)}). "
+            f"{printable(str(path))}, or a file beside it, has an invalid value ({in_a_line(error)}). "
             "Correct it, or move the weights to a folder without it."
         ) from error
     return Config()
 
 
 def is_timm(folder: Path) -> bool:
-    """Whether this is a folder of timm."""
+    """Whether this folder has timm's layout."""
     return isinstance(_read(folder / "config.json").get("architecture"), str)
 
 
@@ -89,7 +89,7 @@ def _hugging_face(path: Path, values: dict[str, Any]) -> Config:
 
 def _timm(values: dict[str, Any]) -> Config:
     architecture = values["architecture"]
-    pixels = values.get("pretrained_cfg", values)  # older files have no such group
+    pixels = values.get("pretrained_cfg", values)  # older files have no pretrained_cfg
     arguments = values.get("model_args") or {}
     sizes = {name: arguments[name] for name in ("embed_dim", "depth", "num_heads") if name in arguments}
     facts = model_facts(architecture, sizes)
@@ -107,7 +107,7 @@ def _timm(values: dict[str, Any]) -> Config:
 
 
 def pair(size: Any) -> tuple[int, int]:
-    """Height and width, of one number or of two."""
+    """Height and width, from one number or two."""
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 

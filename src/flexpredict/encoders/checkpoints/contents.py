@@ -1,7 +1,6 @@
-"""Which encoders are among the tensors of a checkpoint, and which tensors are theirs.
+"""Finds the encoders in a checkpoint, and the tensors that belong to each.
 
-One rule for all training scripts: an encoder begins where patches are embedded, and whatever stands before that name
-is wrapping.
+One rule fits all training scripts: whatever stands before the name of a patch embedding is the prefix of an encoder.
 """
 
 import re
@@ -17,7 +16,7 @@ from flexpredict.settings.extraction import Which
 _BEGINNING = re.compile(r"^(|.*\.)(patch_embed\.proj\.weight|embeddings\.patch_embeddings\.projection\.weight)$")
 _TARGET_WORDS = {"target_encoder", "teacher", "ema", "model_ema", "state_dict_ema", "momentum_encoder"}
 _CONTEXT_WORDS = {"encoder", "context_encoder", "student", "online_encoder", "model", "state_dict"}
-# Beside or on top of an encoder; features do not need them.
+# Tensors beside or on top of an encoder, which features do not need.
 _NOT_ENCODER = re.compile(
     r"^(head|head_dist|fc|fc_norm|mlp_head|pre_logits|pooler|classifier|lm_head|decoder\w*|mask_token|masked_embed|"
     r"cls_pt_layers|predictor\w*|\w+_head)(\.|$)|relative_position_index$"
@@ -28,7 +27,7 @@ _DINOV2_NAMES = (("register_tokens", "reg_token"), (".mlp.w12.", ".mlp.fc1."), (
 
 
 def choose_encoder(tensors: dict[str, Tensor], which: Which, shown: str) -> tuple[str, str]:
-    """The prefix of the names of the wanted encoder, and its role in words."""
+    """The name prefix of the wanted encoder, and its role in words."""
     prefixes = _prefixes(tensors)
     if not prefixes:
         raise UserError(
@@ -50,7 +49,7 @@ def choose_encoder(tensors: dict[str, Tensor], which: Which, shown: str) -> tupl
 
 
 def pair_of_encoders(tensors: dict[str, Tensor]) -> tuple[list[str], list[str]]:
-    """Prefixes of moving averages, and of what they may be averages of: others with a known name, or all others."""
+    """Prefixes of moving averages, and of the encoders they may average: those with a known name, or all others."""
     prefixes = _prefixes(tensors)
     targets = [prefix for prefix in prefixes if set(prefix.split(".")) & _TARGET_WORDS]
     others = [prefix for prefix in prefixes if prefix not in targets] if targets else []
@@ -75,7 +74,7 @@ def encoder_tensors(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor
 
 
 def _place_class_token(tensors: dict[str, Tensor]) -> None:
-    """Beside registers, DINOv2 gives a position to the class token alone; added to the token, it is the same."""
+    """With registers, DINOv2 has a position for the class token only; adding it to that token is equivalent."""
     registers, positions = tensors.get("reg_token"), tensors.get("pos_embed")
     if registers is None or positions is None or "cls_token" not in tensors:
         return
@@ -86,12 +85,12 @@ def _place_class_token(tensors: dict[str, Tensor]) -> None:
 
 
 def is_needed(name: str) -> bool:
-    """Whether a tensor of an encoder, under timm's names, has a part in its features."""
+    """Whether the features of an encoder depend on this tensor; the name is timm's."""
     return not _NOT_ENCODER.search(name)
 
 
 def count_left_out(tensors: dict[str, Tensor], inner: dict[str, Tensor], prefix: str) -> Counter[str]:
-    """Numbers of tensors outside the encoder and on top of it, by what they belong to."""
+    """Numbers of tensors outside the encoder and on top of it, by the part they belong to."""
     beside = prefix.split(".")[0]
 
     def part(name: str) -> str:

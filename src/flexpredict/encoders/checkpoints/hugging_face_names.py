@@ -1,6 +1,6 @@
 """Names of tensors in the files of Hugging Face transformers, and what timm calls them.
 
-The library has renamed its modules over the years; files of all of them are about.
+The library has renamed its modules over the years, and files with all of these names exist.
 """
 
 import re
@@ -34,7 +34,7 @@ _RENAMED = [
 
 
 def to_timm_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of one model of transformers under timm's names; what has none there keeps its own."""
+    """Tensors of a transformers model under timm's names; those without one keep their own."""
     renamed = {_renamed(name): tensor for name, tensor in tensors.items()}
     for name in [name for name in renamed if name.endswith(".attn.q.weight")]:
         _join_attention(renamed, name.removesuffix("q.weight"))
@@ -54,7 +54,7 @@ def _renamed(name: str) -> str:
 
 
 def _join_attention(tensors: dict[str, Tensor], prefix: str) -> None:
-    """Queries, keys and values are one matrix in timm. BEiT's kind has no bias for keys."""
+    """Join queries, keys and values, which are one matrix in timm. BEiTs have no bias for keys."""
     parts = [tensors.pop(f"{prefix}{part}.weight", None) for part in "qkv"]
     biases = {part: tensors.pop(f"{prefix}{part}.bias", None) for part in "qkv"}
     if all(part is not None for part in parts):

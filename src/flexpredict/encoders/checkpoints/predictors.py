@@ -33,11 +33,11 @@ _DECODER_NAMES = {
 class PublishedPredictor:
     """g_φ of a published checkpoint."""
 
-    method: Literal["ijepa", "mae"]  # that it belongs to
+    method: Literal["ijepa", "mae"]  # the method it belongs to
     tensors: dict[str, Tensor]  # under the names of our Predictor
     dim: int  # width d_p
     depth: int  # number of blocks
-    heads: int | None = None  # attention heads, where they are known; by default as many as the encoder's
+    heads: int | None = None  # attention heads, if known; by default as many as the encoder's
     # "released" is StoP's code, where A's bias is added to the noise and m̃ is not used; "paper" is I-JEPA's, which
     # adds m̃.
     convention: Literal["paper", "released"] = "paper"
@@ -54,7 +54,7 @@ def published_predictor(
         return PublishedPredictor("ijepa", renamed, dim, depth, None, "released" if is_stop(tensors) else "paper")
     inner = _below(tensors, "decoder_embed.weight")
     if inner:
-        # Of Hugging Face; the second is what transformers 5 writes.
+        # Hugging Face's names; transformers 5 writes the second.
         names = [name for name in inner if name.startswith(("decoder_layers.", "decoder_encoder."))]
         layers = to_timm_names({name.removeprefix("decoder_"): inner.pop(name) for name in names})
         inner |= {f"decoder_{name}": tensor for name, tensor in layers.items()}
@@ -68,14 +68,14 @@ def published_predictor(
 def is_stop(tensors: dict[str, Tensor]) -> bool:
     """Whether a predictor is StoP's rather than I-JEPA's.
 
-    Both files have the same tensors, but each code makes them in an order of its own, which dictionaries keep.
+    Both files have the same tensors, but in a different order, which dictionaries keep.
     """
     order = [name for name in _below(tensors, "predictor_embed.weight") if name in ("mask_token", _POSITIONS)]
     return order[:1] == [_POSITIONS]
 
 
 def _below(tensors: dict[str, Tensor], ending: str) -> dict[str, Tensor]:
-    """Tensors beside the one whose name ends so, in their order."""
+    """Tensors with the same prefix as the one with this ending, in their order."""
     start = next((name.removesuffix(ending) for name in tensors if name.endswith(ending)), None)
     if start is None:
         return {}
@@ -96,8 +96,8 @@ def _renamed(
             renamed[f"{names[head]}.{rest}"] = tensor.float()
         else:
             raise UserError(
-                f"{where} has a tensor {name}, which no published predictor has. Start from its encoder alone: save "
-                "that to a file of its own."
+                f"{where} has a tensor {name}, which no published predictor has. Save its encoder to a separate file "
+                "and start from that."
             )
     return renamed
 

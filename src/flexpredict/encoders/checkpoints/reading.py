@@ -1,4 +1,4 @@
-"""Reads a checkpoint of other people: its encoder is built by the shapes of the tensors, and checked strictly."""
+"""Reads a published checkpoint: its encoder is built from the shapes of the tensors and checked strictly."""
 
 import re
 from dataclasses import replace
@@ -25,7 +25,7 @@ from flexpredict.settings.extraction import Which
 
 _FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 _UNKNOWN, _HUGGING_FACE = "state dict of a vision transformer", "weights of Hugging Face transformers"
-# What a name of a tensor tells about the format; the first that is found decides.
+# Format by the names of tensors; the first pattern that is found decides.
 _FORMATS = {
     r"^target_encoder\.": "checkpoint of I-JEPA or StoP",
     r"decoder_embed\.weight": "checkpoint of MAE, with decoder",
@@ -93,13 +93,13 @@ def _weights_file(path: Path) -> Path:
             return path / name
     inside = sorted(entry.name for entry in path.iterdir())
     raise UserError(
-        f"{printable(str(path))} is neither a run folder nor a folder of Hugging Face or timm: it has no "
-        f"encoder.safetensors, {', '.join(_FILES)}, but {listed(inside) or 'nothing'}. Name a file."
+        f"{printable(str(path))} is neither a run folder nor a folder of Hugging Face or timm: it holds "
+        f"{listed(inside) or 'nothing'}, but no encoder.safetensors, {', '.join(_FILES)}. Name a file."
     )
 
 
 def _refuse_other_numbers(tensors: dict[str, Tensor], shown: str) -> None:
-    """Quantized weights mean nothing without their scales."""
+    """Refuse quantized weights, which mean nothing without their scales."""
     kinds = {
         name: str(tensor.dtype).removeprefix("torch.")
         for name, tensor in tensors.items()
@@ -114,7 +114,7 @@ def _refuse_other_numbers(tensors: dict[str, Tensor], shown: str) -> None:
 
 
 def _format(tensors: dict[str, Tensor]) -> str:
-    """By what is inside, where no config.json says it."""
+    """The format judged by the tensors, for files without a config.json."""
     if any(re.search(r"(^|\.)predictor_embed\.weight", name) for name in tensors):
         return f"checkpoint of {'StoP' if is_stop(tensors) else 'I-JEPA'}"
     found = (words for pattern, words in _FORMATS.items() if any(re.search(pattern, name) for name in tensors))
@@ -122,17 +122,17 @@ def _format(tensors: dict[str, Tensor]) -> str:
 
 
 def _assumptions(loaded: LoadedWeights, config: Config, heads: int | None) -> list[str]:
-    """What neither tensors nor a config.json say, in sentences."""
+    """Sentences about what had to be assumed, as neither tensors nor config.json say it."""
     notes, relative = [], loaded.spec.positions == "relative"
     pixels = "The file does not say how pixels were normalized: ImageNet's mean and standard deviation are used"
     if not config.format and relative:
-        notes.append(f"{pixels}, as in BEiT v2. (BEiT v1 had 0.5 and 0.5; a Hugging Face folder tells.)")
+        notes.append(f"{pixels}, as in BEiT v2. (BEiT v1 had 0.5 and 0.5; a Hugging Face folder would say.)")
     elif not config.format and loaded.format in (_UNKNOWN, _HUGGING_FACE):
-        notes.append(f"{pixels}. (Some models of timm had 0.5 and 0.5; a folder with a config.json tells.)")
+        notes.append(f"{pixels}. (Some models of timm had 0.5 and 0.5; a folder with a config.json would say.)")
     if not config.format and "norm_pre.weight" in loaded.tensors:
         notes.append(
-            "It has a norm before its blocks, like CLIP, whose activation and ε the file does not say: GELU and 1e-6 "
-            "are used. A folder with a config.json tells."
+            "It has a norm before its blocks, like CLIP, but the file does not give its activation and ε: GELU and "
+            "1e-6 are used. A folder with a config.json would say."
         )
     if not heads and not config.heads and not relative:  # a table of relative positions has a column for each head
         notes.append(
@@ -143,7 +143,7 @@ def _assumptions(loaded: LoadedWeights, config: Config, heads: int | None) -> li
 
 
 def _check_complete(loaded: LoadedWeights, shown: str, partial: bool) -> None:
-    """Refuse weights that do not fit the encoder that their shapes make, unless `partial`."""
+    """Refuse weights that do not fit the encoder inferred from their shapes, unless `partial`."""
     with torch.device("meta"):
         expected = loaded.spec.build().vit.state_dict()
     wrong = [
@@ -162,10 +162,10 @@ def _check_complete(loaded: LoadedWeights, shown: str, partial: bool) -> None:
     ]
     if problems and not partial:
         raise UserError(
-            f"{shown} is not complete: of its {loaded.format} {' and '.join(problems)}. With partial=true it is "
-            "loaded all the same: what is missing stays as initialized, what is left over is not used."
+            f"{shown} ({loaded.format}) is not complete: {' and '.join(problems)}. With partial=true it is loaded "
+            "anyway: missing tensors stay as initialized, left-over tensors are not used."
         )
-    loaded.notes += [f"Loaded all the same: {words}." for words in problems]
+    loaded.notes += [f"Loaded anyway: {words}." for words in problems]
     for name in unexpected:
         del loaded.tensors[name]
 

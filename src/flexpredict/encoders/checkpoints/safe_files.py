@@ -1,7 +1,7 @@
-"""Checkpoint files, read without ever running what is in them.
+"""Reads checkpoint files without ever running code from them.
 
-Pickles go through `torch.load(weights_only=True)` alone, which builds tensors and plain values and calls nothing.
-Before that, the archive must not be larger inside than out; after it, tensors must be what their bytes say.
+Pickles are only opened by `torch.load(weights_only=True)`, which builds tensors and plain values and calls nothing.
+Archives that would unpack to far more than their size are refused first, then tensors larger than their bytes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _MOST_ENTRIES = 200_000
 _LARGEST_SIDE = 2**31
 _PICKLE = 256 * 2**20  # longer than any description of tensors
 _INDEX = ".safetensors.index.json"
-# What training scripts put beside weights: options, paths, and numbers of numpy. None of it does anything.
+# Types that training scripts store beside weights: options, paths and NumPy numbers. None of them runs code.
 _SCALAR: Any = np.float64(0).__reduce__()[0]
 _ARRAY: Any = np.zeros(1).__reduce__()[0]
 _INERT: list[Any] = [
@@ -35,14 +35,14 @@ _INERT: list[Any] = [
     np.ndarray,
     np.dtype,
     *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?")),
-    # Their places in numpy 1 and 2.
+    # Their modules in NumPy 1 and 2.
     *((_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
     *((_ARRAY, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
 ]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint: those in nested dictionaries under names with dots, in the order of the file."""
+    """All tensors of a checkpoint, in the order of the file; names of nested dictionaries are joined by dots."""
     if path.name.endswith(_INDEX):
         tensors = _read_sharded(path)
     elif _is_safetensors(path):
@@ -74,7 +74,7 @@ def _unpickle(path: Path) -> Any:
         ) from error
     except OSError as error:
         raise UserError(f"{shown} cannot be read: {error.strerror or error}.") from error
-    except Exception as error:  # torch, zipfile and pickle raise errors of many kinds over broken bytes
+    except Exception as error:  # torch, zipfile and pickle raise many kinds of errors for broken bytes
         raise UserError(
             f"{shown} is damaged or is not a checkpoint: {_reason(error)} Its first bytes are {_first_bytes(path)}. "
             "If it was downloaded, compare its length with the original's."
@@ -97,7 +97,7 @@ def _refuse_bombs(path: Path) -> bool:
     if inside > _MOST_EXPANSION * outside or len(entries) > _MOST_ENTRIES:
         raise UserError(
             f"{printable(str(path))} is refused: its {outside:,} bytes would unpack to {inside:,} "
-            f"({len(entries):,} entries), like those of a zip bomb."
+            f"({len(entries):,} entries), like a zip bomb."
         )
     _refuse_bytes(pickled, path)
     return all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
@@ -116,7 +116,7 @@ def _entries(path: Path) -> tuple[list[zipfile.ZipInfo], bytes]:
 
 
 def _refuse_bytes(pickled: bytes, path: Path) -> None:
-    """A bytearray is the one object besides tensors that a few bytes of a harmless pickle can make huge."""
+    """Refuse a bytearray: the one object besides tensors that a few bytes of a harmless pickle can make huge."""
     if b"bytearray" in pickled:
         raise UserError(
             f"{printable(str(path))} is refused: besides tensors it allocates a bytearray, which can be of any size "
@@ -125,7 +125,7 @@ def _refuse_bytes(pickled: bytes, path: Path) -> None:
 
 
 def _flatten(checkpoint: Any, path: Path) -> dict[str, Tensor]:
-    """Tensors in nested dictionaries with string keys. Those of optimizers have numbers, and are not needed here."""
+    """Tensors in nested dictionaries with string keys. Optimizer states have number keys and are left out."""
     tensors: dict[str, Tensor] = {}
     waiting: list[tuple[str, Any]] = [("", checkpoint)]
     for _ in range(_MOST_ENTRIES):
@@ -151,7 +151,7 @@ def _check(name: str, tensor: Tensor, path: Path) -> None:
         raise UserError(f"{shown} is not a plain array ({tensor.layout}, {tensor.device.type}).")
     if any(side >= _LARGEST_SIDE for side in tensor.shape):
         raise UserError(f"{shown} claims the absurd shape {tuple(tensor.shape)}.")
-    # Overlapping strides make a few bytes look like terabytes, which the first copy would turn into terabytes.
+    # Overlapping strides make a few bytes look like terabytes, which the first copy would allocate.
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise UserError(
             f"{shown} claims the shape {tuple(tensor.shape)}, but only {tensor.untyped_storage().nbytes():,} bytes "
@@ -160,7 +160,7 @@ def _check(name: str, tensor: Tensor, path: Path) -> None:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """By content: it begins with the length of a header, and the header, which is JSON."""
+    """Whether it has the suffix, or begins with the length of a header and the header, which is JSON."""
     if path.suffix == ".safetensors":
         return True
     with path.open("rb") as file:
@@ -180,7 +180,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read_sharded(index: Path) -> dict[str, Tensor]:
-    """Weights in several files, with an index of which tensor is where."""
+    """Read weights in several files, with an index of which tensor is in which file."""
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -199,6 +199,6 @@ def _first_bytes(path: Path) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The first sentence of what a library says, which may go on for a page."""
+    """The first sentence of a library's error, which may fill a page."""
     text = in_a_line(error, 4000).split("WeightsUnpickler error: ")[-1] or type(error).__name__
     return text.split(". ")[0][:300].rstrip(".") + "."

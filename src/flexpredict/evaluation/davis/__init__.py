@@ -30,14 +30,14 @@ class Propagation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class DavisSettings(EncoderOptions, Propagation, ResultTable):
-    """What `evaluate_davis` takes.
+    """Settings of `evaluate_davis`.
 
     Args:
         encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME.
         data: the DAVIS folder, or scenes:8,size=96,frames=16,seed=0 for built-in videos.
         score_only: score the masks in this folder, which another method made; no encoder is needed.
         split: list of sequences in ImageSets.
-        year: 2016 takes all objects of a sequence for one.
+        year: 2016 treats all objects of a sequence as one.
         height: shorter side of the frames, in pixels.
         overlays: format of the films that show the masks.
         accelerator: auto, cpu, cuda or mps.
@@ -68,7 +68,7 @@ def evaluate_davis(asked: DavisSettings) -> Result:
     The masks of the first frame are carried on from patch to similar patch. Frames keep their aspect ratio: the
     shorter side becomes `height`, and both sides the nearest multiple of the patch size. OUT holds
     masks/SEQUENCE/00000.png, overlays/SEQUENCE.gif, scores.csv (J, F, recall, decay), sequences.csv and result.json.
-    Sequences whose masks are there already, made with the same settings, are not segmented again.
+    Sequences that already have masks, made with the same settings, are not segmented again.
     """
     from flexpredict.evaluation.davis.scores import score_masks
     from flexpredict.evaluation.davis.segmentation import segment_videos

@@ -1,8 +1,8 @@
 """Carries labels from frame to frame: a patch takes the labels of the most similar patches of earlier frames.
 
 This is DINO's protocol. A patch is compared with patches of the first frame and of the latest few, within a radius
-(a square) around its own place. The top k by cosine similarity vote with exp(similarity / temperature). If several
-are as similar as the k-th, all of them vote, so the order of equals does not matter.
+(a square) around its own position. The top k by cosine similarity vote with exp(similarity / temperature). If several
+are as similar as the k-th, all of them vote, so the order of ties does not matter.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ def propagate(features: Iterable[Tensor], first_labels: Tensor, how: Propagation
     """
     remaining = iter(features)
     first = next(remaining)
-    # Place 0 belongs to the first frame; the others are used in turn.
+    # Slot 0 belongs to the first frame; the others are used in turn.
     seen = first.new_empty(1 + how.queue, *first.shape)
     labels = first.new_empty(1 + how.queue, *first_labels.shape)
     seen[0], labels[0] = first, first_labels.to(first)
@@ -63,7 +63,7 @@ def carry_over(target: Tensor, sources: Tensor, labels: Tensor, how: Propagation
 
 
 def _reach(places: Tensor, length: int, radius: int) -> tuple[slice, Tensor]:
-    """The slice of a side within the radius of any of these places, and which of it is within that of each: p P."""
+    """The slice of a side within the radius of any of these positions, and a mask of what each one reaches: p P."""
     radius = radius or length
     start, end = max(0, int(places[0]) - radius), min(length, int(places[-1]) + radius + 1)
     candidates = torch.arange(start, end, device=places.device)

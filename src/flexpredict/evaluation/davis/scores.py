@@ -122,7 +122,7 @@ def _contours(masks: Mask, objects: Sequence[int], rows: int, columns: int) -> P
     mixed[:, :, :-1] |= masks[:, :, 1:] != masks[:, :, :-1]
     mixed[:, :-1] |= masks[:, 1:] != masks[:, :-1]
     mixed[:, :-1, :-1] |= masks[:, 1:, 1:] != masks[:, :-1, :-1]
-    # A contour can only be where a block holds more than one number, which is in few places.
+    # Contours exist only where a block holds more than one number, which is rare.
     places = np.flatnonzero(mixed)
     lines, x = np.divmod(places, width)
     frame, y = np.divmod(lines, height)
@@ -138,7 +138,7 @@ def _are_near(contour: Positions, other: Positions, radius: int, columns: int) -
     ended = np.append(other, np.iinfo(np.int64).max)
     near = np.zeros(len(contour), bool)
     unmatched = np.arange(len(contour))
-    for row in sorted(range(-radius, radius + 1), key=abs):  # most find their match in the rows nearest to them
+    for row in sorted(range(-radius, radius + 1), key=abs):  # most find a match in the nearest rows
         reach = math.isqrt(radius**2 - row**2)
         first = contour[unmatched] + (row * columns - reach)
         found = ended[np.searchsorted(other, first)] <= first + 2 * reach
@@ -197,7 +197,7 @@ def score_videos(
     data, out = str(asked.data), asked.place
     scores: list[ObjectScores] = []
     sequences: dict[str, dict[str, float]] = {}
-    unmoved: list[ObjectScores] = []  # the score of doing nothing: the masks of the first frame in all others
+    unmoved: list[ObjectScores] = []  # baseline: the masks of the first frame copied to all others
     frames = sum(len(video.masks) for video in videos)
     with Counting(console, "scoring", "frames", frames) as counting:
         for video in videos:
@@ -234,7 +234,7 @@ def score_videos(
 
 
 def check_predictions(folder: Path, videos: Sequence[Video]) -> None:
-    """Refuse a folder that lacks masks or has masks of another size, before any is scored."""
+    """Refuse a folder that lacks masks or has masks of another size, before any mask is scored."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}. Give the one that holds a folder of masks for each sequence.")
     absent = [video.name for video in videos if not (folder / video.name).is_dir()]
@@ -273,6 +273,6 @@ def read_prediction(folder: Path, video: Video, frames: Iterable[int]) -> Iterat
             objects = ", ".join(map(str, video.objects))
             raise UserError(
                 f"{path} names the object {mask[~known[mask]].min()}, but the first true mask of {video.name} has "
-                f"only {objects}. Number objects as that one does; 0 is background."
+                f"only {objects}. Number objects as in that mask; 0 is background."
             )
         yield mask

@@ -1,4 +1,4 @@
-"""Segments the objects of every video, except those done before, and scores the masks."""
+"""Segments the objects of every video that has no masks yet, and scores the masks."""
 
 import shutil
 import subprocess
@@ -56,7 +56,7 @@ def segment_videos(space: Workspace, asked: DavisSettings) -> DavisResult:
     }
     if (out / "masks").exists() and not (out / SETTINGS).is_file():
         raise UserError(
-            f"{out / 'masks'} exists, but not {out / SETTINGS}, which tells how masks were made. Choose another out."
+            f"{out / 'masks'} exists, but not {out / SETTINGS}, which says how masks were made. Choose another out."
         )
     refuse_other_settings(out, settings)
     write_json_atomically(out / SETTINGS, settings)
@@ -91,7 +91,7 @@ def _write_masks(video: Video, masks: Sequence[Mask], folder: Path) -> None:
 
 
 def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], console: Console) -> None:
-    """Those that do not exist yet."""
+    """Write the films that do not exist yet."""
     missing = {path: video for path, video in films.items() if not path.is_file()}
     total = sum(len(video.frames) for video in missing.values())
     with Counting(console, "writing overlays", "frames", total) as counting:
@@ -109,7 +109,7 @@ def _write_films(films: Mapping[Path, Video], folders: Mapping[str, Path], conso
 
 
 def write_film(frames: Iterable[NDArray[np.uint8]], masks: Iterable[Mask], path: Path) -> None:
-    """frames: T of H W 3, masks: T of H W. The name of the path ends with the format."""
+    """frames: T of H W 3, masks: T of H W. The suffix of the path is the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pictures = (overlaid(frame, mask) for frame, mask in zip(frames, masks, strict=True))
     write = _write_gif if path.suffix == ".gif" else _write_mp4

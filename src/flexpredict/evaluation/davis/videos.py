@@ -15,7 +15,7 @@ from flexpredict.evaluation.index_masks import VOID, Mask, read_mask, read_mask_
 _RESOLUTION = "480p"
 _SCENES = SceneOptions(count=8, size=96, frames=16)
 FEWEST_FRAMES = 3  # the first and the last are not scored
-_MOST_OBJECTS = 100  # more numbers than this are the grays of a picture
+_MOST_OBJECTS = 100  # a mask with more numbers is a grayscale picture
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Video:
     name: str
     size: tuple[int, int]  # H W
     frame_names: Sequence[str]  # T: "00000", "00001" ...
-    frames: Sequence[Encoded]  # T; empty where only masks are needed
+    frames: Sequence[Encoded]  # T; empty if only masks are needed
     masks: Sequence[Path | Mask]  # T
     objects: tuple[int, ...]  # numbers of the objects in the first mask
     foreground_only: bool = False  # all objects are one, as in DAVIS 2016

@@ -32,7 +32,7 @@ class DenseFeatures(EncoderChoice, PatchExtraction):
     accelerator: str = "auto"
 
     def open_workspace(self, task: str) -> "Workspace":
-        """The encoder, in a single process: passes over the images are not shared."""
+        """Open the encoder in a single process, as processes cannot share passes over the images."""
         from flexpredict.features.workspace import launch_one, open_workspace
 
         return open_workspace(self.encoder, launch_one(self.accelerator, task), self)
@@ -43,7 +43,7 @@ class ResultsWithPictures(ResultPlaces):
     """Where results and pictures are written.
 
     Args:
-        pictures: number of test images to draw with what is true and what is predicted; 0 for none.
+        pictures: number of test images to draw with their true and predicted maps; 0 for none.
         out: folder or .json file to write the result to; pictures go into a folder beside it (default: auto, which is
             RUN/results for a run folder, where its page finds the result, and results for any other encoder).
     """
@@ -51,7 +51,7 @@ class ResultsWithPictures(ResultPlaces):
     pictures: int = ranged(8, least=0)
 
     def save_with(self, result: Result, gallery: "Gallery", fabric: "Fabric") -> None:
-        """The result, and pictures beside it."""
+        """Save the result, and pictures beside it."""
         self.save(result, fabric)
         if gallery.pictures and self.out is not None:
             folder = result.files[0].with_suffix("")
@@ -61,7 +61,7 @@ class ResultsWithPictures(ResultPlaces):
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationSettings(DenseFeatures, ResultsWithPictures):
-    """What `evaluate_segmentation` takes.
+    """Settings of `evaluate_segmentation`.
 
     Args:
         train: the folder of Pascal VOC, ADE20K or Cityscapes; IMAGES,masks=FOLDER for two folders with the same
@@ -116,7 +116,7 @@ def evaluate_segmentation(asked: SegmentationSettings) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class DepthSettings(DenseFeatures, ResultsWithPictures):
-    """What `evaluate_depth` takes.
+    """Settings of `evaluate_depth`.
 
     Args:
         train: IMAGES,depth=FOLDER: two folders with the same names, whose depth maps are 16-bit PNG or .npy (meters;
@@ -137,8 +137,8 @@ def evaluate_depth(asked: DepthSettings) -> Result:
     """Depth with frozen features: RMSE, AbsRel and δ1 (the share of pixels within a ratio of 1.25).
 
     A ridge regression is fitted on single patches, each with the mean depth of its pixels; its penalty is chosen on
-    held-out training images. What it says is up-sampled to the depth maps, and every pixel of the test images whose
-    depth is known counts. Images keep their shape.
+    held-out training images. Its predictions are up-sampled to the depth maps, and every pixel of the test images
+    whose depth is known counts. Images keep their shape.
     """
     from flexpredict.evaluation.dense.depth import measure_depth, open_depth_images
 

@@ -1,4 +1,4 @@
-"""What the numbers in masks stand for, and a look at all masks before any work: which can be used, and how."""
+"""The classes that numbers in masks stand for, and a survey of all masks before any work."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ _NUMBERED = re.compile(r"(\d+)[\s,:;]+(\S.*)")
 
 @dataclass(frozen=True)
 class MaskLabels:
-    """What the numbers in masks stand for."""
+    """The meaning of the numbers in masks."""
 
-    names: Mapping[int, str] | None = None  # of classes; None for as many as there are in the training masks
+    names: Mapping[int, str] | None = None  # of classes; None for all numbers in the training masks
     void: frozenset[int] = frozenset({VOID})  # numbers of pixels that are ignored
     others_are_void: bool = False  # numbers without a name are ignored as well; otherwise they are refused
 
     def changed(self, classes: str | Path | None, void: Sequence[int] | None) -> "MaskLabels":
-        """With the classes of a file, and with other numbers ignored, where these are given."""
+        """A copy with the classes of a file and with other ignored numbers, if given."""
         labels = self
         if classes is not None:
             labels = replace(labels, names=read_classes(Path(classes)), others_are_void=False)
@@ -66,7 +66,7 @@ class Classes:
 
 
 def read_classes(path: Path) -> dict[int, str]:
-    """A name on each line, in the order of the numbers from 0; or each line its number and its name."""
+    """Read a file with a name on each line, in the order of the numbers from 0; or a number and a name."""
     try:
         lines = [line.strip() for line in path.expanduser().read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -93,7 +93,7 @@ _IN_WORDS: dict[Role, str] = {"train": "training", "test": "test"}
 
 @dataclass(frozen=True, eq=False)
 class MaskSurvey:
-    """What the masks of one set of images hold."""
+    """The numbers in the masks of one set of images."""
 
     images: MaskedImages
     role: Role
@@ -101,7 +101,7 @@ class MaskSurvey:
     sizes: list[Size]  # N, of the images
 
     def pixels(self) -> NDArray[np.int64]:
-        """Of each number, in all masks: 256."""
+        """Pixels of each number in all masks: 256."""
         total: NDArray[np.int64] = self.counts.sum(axis=0)
         return total
 
@@ -149,7 +149,7 @@ def settle_classes(train: MaskSurvey, test: MaskSurvey, labels: MaskLabels) -> C
 def survey_warnings(
     train: MaskSurvey, test: MaskSurvey, classes: Classes, size: EncodedSize, encoder: ImageEncoder
 ) -> list[str]:
-    """What may make numbers smaller than the encoder deserves."""
+    """Warnings about data or settings that may make results worse than the encoder deserves."""
     warnings = []
     for survey in (train, test):
         if empty := survey.without_labels(classes):
@@ -174,9 +174,9 @@ def survey_warnings(
 
 
 def share_below_a_patch(survey: MaskSurvey, classes: Classes, size: EncodedSize, encoder: ImageEncoder) -> float:
-    """Of the classes that each image shows besides the background, the share that covers less than a patch there.
+    """The share of the classes shown in each image, except the background, that cover less than a patch in it.
 
-    Where no class is called background, it is the largest of the image.
+    If no class is called background, the largest class of each image counts as background.
     """
     areas = survey.counts[:, list(classes.numbers)].astype(np.float64)  # N C
     named = np.array([name == BACKGROUND for name in classes.names])

@@ -42,7 +42,7 @@ from flexpredict.named_options import split_options
 from flexpredict.showing import numbers_table, say
 from flexpredict.sizes import Grid
 
-Depths: TypeAlias = NDArray[np.float32]  # H W, in meters; 0 where it is not known
+Depths: TypeAlias = NDArray[np.float32]  # H W, in meters; 0 where unknown
 DepthImages: TypeAlias = MappedImages[np.float32]
 
 _WHAT = "depth map"
@@ -51,7 +51,7 @@ _RATIO = 1.25
 
 
 class DepthResult(Result):
-    """Shown beside the errors of always saying the mean depth of the training images."""
+    """Shown beside the errors of always predicting the mean depth of the training images."""
 
     def table(self) -> Table:
         shown = {"RMSE": ("RMSE (m)", 3), "AbsRel": ("AbsRel (%)", 1), "δ1": ("δ1 (%)", 1)}
@@ -81,7 +81,7 @@ def measure_depth(
     gallery = Gallery(test, 0 if asked.out is None else asked.pictures, lambda _, depths: _grays(depths, limits))
     for batch in tested:
         for index, features, truth in batch.rows():
-            # A linear head may say what no training image had, even a negative depth.
+            # A linear head may predict depths that no training image had, even negative ones.
             coarse = readout(features)[..., 0].clamp(*limits)
             fine = F.interpolate(coarse[None, None], size=truth.shape, mode="bilinear", align_corners=False)
             predicted = fine[0, 0].float().cpu().numpy()
@@ -124,14 +124,14 @@ def _survey(images: DepthImages, console: Console) -> tuple[tuple[float, float],
 
 
 def _grays(depths: Depths, limits: tuple[float, float]) -> Pixels:
-    """Near is bright; what is not known is black. H W -> H W 3."""
+    """Near is bright, unknown is black. H W -> H W 3."""
     share = (depths - limits[0]) / max(limits[1] - limits[0], 1e-9)
     gray = np.where(depths > 0, 255 - 200 * np.clip(share, 0, 1), 0).astype(np.uint8)
     return np.repeat(gray[..., None], 3, axis=2)
 
 
 def _patches(known: PatchesWithMaps[np.float32]) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-    """Of each image: its number, and features, depths and weights of its patches. Known pixels give the weight."""
+    """For each image its number, and features, depths and weights (shares of known pixels) of its patches."""
     for batch in known:
         for index, features, depths in batch.rows():
             targets, shares = depths_of_patches(depths, batch.grid)
@@ -185,7 +185,7 @@ def open_depth_images(data: str, role: Role, how: DepthSettings) -> DepthImages:
 
 
 def read_depths(path: Path, scale: float, max_depth: float | None) -> Depths:
-    """A PNG of 16 bits holds meters times `scale`, a .npy meters. Not finite, negative or too far is not known."""
+    """Read a 16-bit PNG (meters times `scale`) or a .npy (meters). Not finite, negative or too far is unknown."""
     try:
         depths = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _read_png(path, scale)
     except (OSError, SyntaxError, ValueError) as error:

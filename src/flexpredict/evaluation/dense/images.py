@@ -42,7 +42,7 @@ class MappedImages(Generic[Number]):
     name: str
     source: ImageSource
     maps: Sequence[Path] | NDArray[Number]  # of each image: a file, or N H W
-    read_file: Callable[[Path], NDArray[Number]] | None  # None where there are no files
+    read_file: Callable[[Path], NDArray[Number]] | None  # None if there are no files
     what: str  # "mask" or "depth map", for messages
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class Gallery:
         self.pictures[name] = np.concatenate(panels, axis=1)
 
     def write(self, folder: Path) -> None:
-        """Each as a PNG that has the name of its image."""
+        """Write each picture as a PNG named after its image."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, pixels in self.pictures.items():
             path = folder / f"{re.sub(r'[^0-9A-Za-z_]+', '-', Path(name).stem).strip('-')}.png"

@@ -24,7 +24,7 @@ _VOC = (
     *(BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
-# Of Cityscapes, the classes that are evaluated, by their number in labelIds; in labelTrainIds they count from 0.
+# The evaluated classes of Cityscapes, by their number in labelIds; labelTrainIds counts them from 0.
 _CITYSCAPES = {
     7: "road",
     8: "sidewalk",
@@ -88,7 +88,7 @@ def _open_folder(name: str, role: Role) -> tuple[MaskedImages, MaskLabels]:
         if any(all((folder / inner).is_dir() for inner in needed) for needed in _LAYOUTS)
     ]
     hint = f" Did you mean {nested[0]}?" if nested else ""
-    raise UserError(f"{path} has no masks in a layout that is known.{hint} Give {_WAYS}.")
+    raise UserError(f"{path} has no masks in a known layout.{hint} Give {_WAYS}.")
 
 
 def _voc(root: Path, role: Role, split: str | None) -> tuple[MaskedImages, MaskLabels]:
@@ -112,7 +112,7 @@ def _ade20k(root: Path, role: Role, split: str | None) -> tuple[MaskedImages, Ma
 
 
 def _ade_names(path: Path) -> dict[int, str]:
-    """From the file that comes with the data; without it, classes are called by their numbers."""
+    """Names from the file that comes with the data; without it, classes are called by their numbers."""
     names = {number: f"class {number}" for number in range(1, _ADE_CLASSES + 1)}
     if path.is_file():
         with path.open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""Patch features of whole images beside their maps, batch by batch: too many to be kept."""
+"""Patch features of whole images beside their maps, batch by batch, as all would not fit into memory."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -131,7 +131,7 @@ def check_dense(encoder: ImageEncoder, asked: DenseFeatures, train: MappedImages
 def dense_protocol(
     known: PatchesWithMaps[Any], tested: PatchesWithMaps[Any], unusual: dict[str, bool], shared: dict[str, str]
 ) -> dict[str, Any]:
-    """The beginning of a protocol.
+    """Facts with which the protocols of segmentation and depth begin.
 
     unusual: further settings in words, and whether they are not the default; shared: what `shared_images` found.
     """
@@ -159,7 +159,7 @@ def patch_of_pixels(size: tuple[int, ...], grid: Grid) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Read(Generic[Number]):
-    """What torch takes from a worker as it is; of a tuple it would make tensors."""
+    """A result of a worker, in a class that torch passes on unchanged; a tuple would be turned into tensors."""
 
     of_one_size: list[tuple[Tensor, list[NDArray[Number]], list[int]]]  # pixels b 3 H W, their maps, their indices
     skipped: list[UnreadableImage]

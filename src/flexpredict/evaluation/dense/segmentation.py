@@ -74,7 +74,7 @@ def measure_segmentation(
 ) -> tuple[SegmentationResult, Gallery]:
     """mIoU, IoU of each class and pixel accuracy; and pictures of some test images.
 
-    Everything that could fail later is refused first: all masks are read once before the encoder is.
+    Everything that could fail later is refused first: all masks are read once before any image is encoded.
     """
     size = check_dense(space.encoder, asked, train)
     surveys = survey_masks(train, "train", space.console), survey_masks(test, "test", space.console)
@@ -130,7 +130,7 @@ def measure_segmentation(
 
 
 def _by_class(confusions: "dict[str, Confusion]", classes: Classes) -> dict[str, Any]:
-    """For each class its share of the test pixels, and its IoU by each head (None if neither there nor predicted)."""
+    """Each class's share of the test pixels, and its IoU by each head (None if neither true nor predicted)."""
     shares = next(iter(confusions.values())).shares()
     ious = {name: confusion.iou() for name, confusion in confusions.items()}
     return {
@@ -144,7 +144,7 @@ def _by_class(confusions: "dict[str, Confusion]", classes: Classes) -> dict[str,
 
 @dataclass(eq=False)
 class Confusion:
-    """How many pixels of each class were taken for each class."""
+    """The number of pixels of each true class that were predicted as each class."""
 
     classes: int
     counts: NDArray[np.int64] = field(init=False)  # C C: true class, predicted class
@@ -159,13 +159,13 @@ class Confusion:
         self.counts += np.bincount(pairs, minlength=self.classes**2).reshape(self.counts.shape)
 
     def iou(self) -> NDArray[np.float64]:
-        """Of each class; NaN for a class that is neither there nor predicted."""
+        """IoU of each class; NaN for a class that neither occurs nor is predicted."""
         right = self.counts.diagonal()
         union = self.counts.sum(axis=0) + self.counts.sum(axis=1) - right
         return np.where(union > 0, right / np.maximum(union, 1), np.nan)
 
     def mean_iou(self) -> float:
-        """Over the classes that are there or predicted."""
+        """Mean IoU over the classes that occur or are predicted."""
         return float(np.nanmean(self.iou()))
 
     def accuracy(self) -> float:
@@ -173,7 +173,7 @@ class Confusion:
         return float(self.counts.trace() / self.counts.sum())
 
     def shares(self) -> NDArray[np.float64]:
-        """Of all pixels, those of each class."""
+        """The share of each class in all pixels."""
         shares: NDArray[np.float64] = self.counts.sum(axis=1) / self.counts.sum()
         return shares
 
@@ -186,7 +186,7 @@ def winners(scores: Tensor, size: Size) -> Mask:
     for first in range(0, scores.shape[2], at_once):
         some = scores[:, :, first : first + at_once].permute(2, 0, 1)[None].float()
         fine = F.interpolate(some, size=size, mode="bilinear", align_corners=False)[0]
-        # Pass by pass: argmax along the first axis takes many times as long.
+        # One class at a time: argmax along the first axis takes many times as long.
         for number, plane in enumerate(fine, first):
             classes.masked_fill_(plane > best, number)
             best = torch.maximum(best, plane)
@@ -205,7 +205,7 @@ class LabeledPatches:
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """What is fitted."""
+    """The fitted heads."""
 
     by_name: dict[str, Head]
     probe: FittedProbe  # the linear one

@@ -18,7 +18,7 @@ from flexpredict.training.recipe_parser import merge
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(EncoderChoice, Finetuning, ResultTable):
-    """What `finetune` takes.
+    """Settings of `finetune`.
 
     Args:
         encoder: a run folder, a checkpoint (I-JEPA, StoP, MAE, DINO …), timm:NAME or hf:NAME. A loaded encoder is
@@ -45,10 +45,10 @@ _NAMED = ("encoder", "train", "test")
 def finetune(given: dict[str, Any]) -> Result:
     """Train all weights of an encoder, and a linear head, on labeled images; test once, at the end.
 
-    The defaults are those of MAE's fine-tuning; the paper's Table 5 is fraction=0.01. Nothing is chosen by test
+    The defaults are those of MAE's fine-tuning; the paper's Table 5 is fraction=0.01. Nothing is chosen on test
     images. OUT holds config.yaml, metrics.jsonl (and the same for TensorBoard), checkpoints/, model.safetensors
     (encoder and head) and result.json. If a signal interrupts the training, everything is saved before
-    KeyboardInterrupt is raised, and `resume` goes on.
+    KeyboardInterrupt is raised, and `resume` continues.
     """
     from flexpredict.evaluation.finetuning.run import run_finetuning
     from flexpredict.features.workspace import open_workspace
@@ -77,10 +77,10 @@ def finetune(given: dict[str, Any]) -> Result:
 
 
 def _asked(given: dict[str, Any]) -> FinetuneSettings:
-    """What was given, over what a run that is resumed has recorded."""
+    """The given settings; if a run is resumed, its recorded settings are used for all others."""
     values = typed_values(FinetuneSettings, given)
     if values.get("resume"):
-        # What is left open is as the run has it.
+        # Settings that are None are taken from the run.
         values = {name: value for name, value in values.items() if value is not None}
         values = merge(_recorded(RunFolder(Path(values.get("out", FinetuneSettings.out))), values), values)
     for name in _NAMED:
@@ -95,19 +95,19 @@ def _recorded(folder: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
     missing = [name for name in _NAMED if name not in {**names, **given}]
     if missing:
         raise UserError(
-            f"{folder.path} does not say what it was begun with. Give that as well: "
+            f"{folder.path} does not say which encoder or images it was started with. Give these as well: "
             f"{', '.join(f'`{name}`' for name in missing)}."
         )
-    if "encoder" in given:  # it has options of its own
+    if "encoder" in given:  # a new encoder has its own options
         options = {field.name for field in fields(EncoderOptions)}
         names = {name: value for name, value in names.items() if name not in options}
-    # `workers` is what was best on the machine where it began.
+    # `workers` was chosen for the machine where the run started.
     settings = {field.name: saved[field.name] for field in fields(Finetuning) if field.name in {*saved} - {"workers"}}
     return typed_values(FinetuneSettings, {**settings, **names})
 
 
 def _names(asked: FinetuneSettings) -> dict[str, Any]:
-    """What is needed to open the same encoder and images from any folder; what was given opened has no name."""
+    """Names that open the same encoder and images from any folder; objects that were given have none."""
     from flexpredict.data.sources.opening import absolute_names
     from flexpredict.encoders.names import absolute_name
 

@@ -32,9 +32,9 @@ _NEVER_DECAYS = ("pos_embed", "positions", "position_embeddings", "_token", "_to
 
 
 class Classifier(nn.Module):
-    """Gives logits of images. The encoder is not copied: training changes it.
+    """Computes logits of images. The encoder is not copied: training changes it.
 
-    Parameters that have no part in its pooled features are not trained. drop_path: rate of the last block, see
+    Parameters that its pooled features do not depend on are not trained. drop_path: rate of the last block, see
     `DropPath`; seed: of the initial head.
     """
 
@@ -66,7 +66,7 @@ class Classifier(nn.Module):
         return logits.float()
 
     def _try_out(self) -> int:
-        """The width of the features. Parameters without a part in them (mask tokens, other heads) are frozen.
+        """The width of the features. Parameters that they do not depend on (mask tokens, other heads) are frozen.
 
         Otherwise several ranks would wait for gradients that never come.
         """
@@ -98,7 +98,7 @@ class DropPath(nn.Module):
 
 
 def drop_path_places(encoder: nn.Module) -> list[str]:
-    """Names of the modules at the end of residual branches that most vision transformers have for this."""
+    """Names of the modules for stochastic depth, which most vision transformers have at the end of a branch."""
     return [
         name
         for name, _ in encoder.named_modules()
@@ -107,7 +107,7 @@ def drop_path_places(encoder: nn.Module) -> list[str]:
 
 
 def _put_in_drop_paths(encoder: ImageEncoder, rate: float) -> list[DropPath]:
-    """As published: the rate rises linearly from 0 in the first block to `rate` in the last."""
+    """Put in modules whose rate rises linearly from 0 in the first block to `rate` in the last, as published."""
     drop_paths = []
     for name in drop_path_places(encoder):
         drop_path = DropPath(rate * (block_of(name) or 0) / max(1, encoder.depth - 1))
@@ -131,7 +131,7 @@ def save_classifier(path: Path, classifier: Classifier) -> None:
 
 
 def load_classifier(path: Path, encoder: ImageEncoder) -> Classifier:
-    """The classifier in a `model.safetensors`. encoder: of the kind it was made from; it is given the weights."""
+    """The classifier in a `model.safetensors`. encoder: of the same architecture; receives the weights."""
     try:
         with safe_open(path, framework="pt") as file:
             facts = json.loads((file.metadata() or {}).get("flexpredict", "{}")).get("classifier")
@@ -200,7 +200,7 @@ class Classified:
     unreadable: list[str]  # images that could not be read and are not counted
 
     def numbers(self) -> dict[str, float]:
-        """In percent: over images, over classes, and within five guesses if there are more than five classes."""
+        """Accuracies in percent: over images, over classes, and within five guesses for more than five classes."""
         of_classes = [accuracy for accuracy in self.of_classes().values() if accuracy is not None]
         numbers = {
             "accuracy": 100 * float(self.top1.double().mean()),
@@ -211,7 +211,7 @@ class Classified:
         return numbers
 
     def of_classes(self) -> dict[str, float | None]:
-        """In percent, for each class; None if there is no image of it."""
+        """Accuracy of each class in percent; None if there is no image of it."""
         images = torch.bincount(self.labels, minlength=len(self.classes))
         right = torch.bincount(self.labels[self.top1], minlength=len(self.classes))
         return {
@@ -230,7 +230,7 @@ def classify(
     workers: int,
     console: Console | None = None,
 ) -> Classified:
-    """All images once, shared by all ranks; the same result on every rank. batch_size: of one rank."""
+    """Classify all images once. Ranks share the work and get the same result. batch_size: of one rank."""
     mine = images.subset(torch.arange(fabric.global_rank, len(images), fabric.world_size))
     guesses = [torch.empty(0, min(_BEST, len(images.classes)), dtype=torch.int64)]
     labels = [torch.empty(0, dtype=torch.int64)]

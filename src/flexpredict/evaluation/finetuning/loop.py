@@ -48,7 +48,7 @@ def train(
     first_step: int = state["step"]
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     log, guard = RunLog(fabric, folder, progress, state), LossGuard(fabric, {})
-    fabric.barrier()  # the first rank has dropped what files say of later steps; now all may read them
+    fabric.barrier()  # the first rank has removed later steps from the files; now all may read them
     skipped = SkippedImages(fabric, folder.skipped)
     share = plan.batch_size // fabric.world_size
     rows = torch.arange(fabric.global_rank * share, (fabric.global_rank + 1) * share)  # of the global batch
@@ -120,7 +120,7 @@ def train(
 
 
 def _refuse_bad_loss(guard: LossGuard, folder: RunFolder, step: int) -> None:
-    """Before a broken model is logged or saved."""
+    """Stop before a broken model is logged or saved."""
     if (bad := guard.bad_step(step)) is not None:
         raise UserError(
             f"The loss of step {bad.step} was NaN or infinite, so training stopped. The last checkpoint in "
@@ -149,7 +149,7 @@ def symmetric_beta(keys: Tensor, alpha: float) -> Tensor:
     w = (1 - first) ** (1 / alpha)
     cosine = torch.cos(2 * math.pi * second)
     share = 0.5 + 0.5 * (1 - w).sqrt() * cosine / (w + (1 - w) * cosine**2).sqrt()
-    return share.clamp_(0, 1)  # rounding reaches beyond where w vanishes
+    return share.clamp_(0, 1)  # rounding may leave this range where w vanishes
 
 
 def mix_images(images: Tensor, shares: Tensor) -> Tensor:

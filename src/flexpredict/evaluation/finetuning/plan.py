@@ -1,4 +1,4 @@
-"""A plan for fine-tuning, in which nothing is left open."""
+"""A plan for fine-tuning, with every setting resolved."""
 
 import json
 import math
@@ -23,7 +23,7 @@ _CHECKPOINTS_PER_RUN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class FinetunePlan(Finetuning):
-    """The settings with nothing left open, and what follows from them."""
+    """The settings, all resolved, and what follows from them."""
 
     image_size: tuple[int, int]
     pooling: Pooling
@@ -67,7 +67,7 @@ class FinetunePlan(Finetuning):
 def make_plan(
     settings: Finetuning, encoder: ImageEncoder, samples: int, device: torch.device, world_size: int
 ) -> FinetunePlan:
-    """Choose what the settings leave open; their precision is known. samples: number of training images."""
+    """Choose what the settings leave open, except the precision. samples: number of training images."""
     on_gpu = device.type != "cpu"
     image_size = one_image_size(settings.image_size) or encoder.image_size
     encoder.check_size(image_size)

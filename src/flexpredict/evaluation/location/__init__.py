@@ -11,13 +11,13 @@ from flexpredict.settings.ranges import ranged
 
 @dataclass(frozen=True, kw_only=True)
 class LocationSettings(FrozenFeatures, ResultPlaces):
-    """What `evaluate_location` takes.
+    """Settings of `evaluate_location`.
 
     Args:
         data: images to fit on.
         test: images to test on (default: one half of data).
         shifts: largest shift in patches (default: 3, but at most half the grid).
-        images: use at most this many images to fit on, and as many to test on, but one of each class (default: all).
+        images: largest number of images to fit on, and to test on, but at least one of each class (default: all).
         seed: seed of the halves and of the images held out.
     """
 
@@ -32,8 +32,8 @@ class LocationSettings(FrozenFeatures, ResultPlaces):
 def evaluate_location(asked: LocationSettings) -> Result:
     """Measure how much features depend on the position of a patch, and what shifts of the image do to them.
 
-    The location share is the part of the variance of features that the place explains. Row and column are read off
-    single patches by a linear regression. Test images are shifted by fractions of a patch and by whole patches: how
+    The location share is the part of the variance of features that position explains. A linear regression predicts
+    row and column from single patches. Test images are shifted by fractions of a patch and by whole patches: how
     far do pooled features move, and how much accuracy does a linear probe lose? Images need no labels, but without
     labels there are no accuracies.
     """

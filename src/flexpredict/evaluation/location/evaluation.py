@@ -1,4 +1,4 @@
-"""Location: fits on some images, and measures on others."""
+"""Evaluates how much features depend on position: fits on some images, and measures on others."""
 
 from dataclasses import asdict
 from typing import Any
@@ -37,7 +37,7 @@ _FEWEST = 10  # images to fit on, and images to test on
 
 
 class LocationResult(Result):
-    """Shown as two tables: the place of a patch, and shifted images."""
+    """Shown as two tables: the position of a patch, and shifted images."""
 
     def tables(self) -> list[tuple[str, Table]]:
         place, shifts = self.details["place"], self.details["shifts"]
@@ -45,7 +45,7 @@ class LocationResult(Result):
             "location share": f"{100 * place['share']:.1f} %",
             "row and column read out, R²": f"{self.numbers['place R²']:.3f}",
             "mean error in patches": f"{place['error']:.2f}",
-            "mean error of always saying the center": f"{place['error_of_center']:.2f}",
+            "mean error of always predicting the center": f"{place['error_of_center']:.2f}",
         }
         shown = [(self.full_title(), numbers_table({name: {self.data: value} for name, value in told.items()}))]
         rows = {}
@@ -77,8 +77,8 @@ def measure_location(
 ) -> LocationResult:
     """Location share, linear read-out of row and column, and what shifts of the image do to pooled features.
 
-    Without `test`, the data is halved, class by class where there are labels. Where both have labels, a linear probe
-    is measured too. The options are those of `LocationSettings`.
+    Without `test`, the data is halved, class by class if there are labels. If both have labels, a linear probe is
+    measured too. The options are those of `LocationSettings`.
     """
     encoder, fabric, console = space.encoder, space.fabric, space.console
     # Settings that cannot work are refused before hours of work.
@@ -124,7 +124,7 @@ def _grid(encoder: ImageEncoder, how: Extraction) -> Grid:
     if grid == (1, 1):
         height, width = how.size_for(encoder)
         raise UserError(
-            f"{encoder.what} sees an image of {height}x{width} as one patch, which leaves no place to tell. Use a "
+            f"{encoder.what} sees an image of {height}x{width} as one patch, so there are no positions. Use a "
             f"larger image, such as image_size={2 * encoder.patch_size[0]}x{2 * encoder.patch_size[1]}."
         )
     return grid
@@ -161,7 +161,7 @@ def _at_most(source: ImageSource, most: int, seed: int) -> ImageSource:
 
 
 def _labels(train: ImageSource, test: ImageSource) -> tuple[Tensor, Tensor] | None:
-    """In one numbering, -1 for images that have none; None where there is nothing to learn or to test."""
+    """Labels in one numbering, -1 for images that have none; None if there is nothing to learn or to test."""
     for source in (train, test):
         if source.labels is None or not bool((source.labels >= 0).any()):
             return None
@@ -179,7 +179,7 @@ def _probe(features: Features, labels: Tensor, seed: int, device: torch.device) 
 
 
 def _numbers(place: PlaceTold, found: Robustness) -> dict[str, float]:
-    """In percent, except R² and the error in patches."""
+    """All numbers, in percent except R² and the error in patches."""
     numbers = {"location share": 100 * place.share, "place R²": place.mean_r2, "place error": place.error}
     numbers |= {f"moved, {moved.shift.name}": 100 * moved.relative for moved in found.moved}
     if found.accuracy is not None:

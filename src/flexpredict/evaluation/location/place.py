@@ -1,4 +1,4 @@
-"""Where a patch is, as its features tell: location share, and row and column read out by a linear regression."""
+"""How well features predict the position of a patch: location share, and linear regression of row and column."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _AXES = ("row", "column")
 
 @dataclass
 class Patches:
-    """The patches of all images of a source, encoded again in each pass: they are too many to be kept."""
+    """The patches of all images of a source, encoded again in each pass, as they would not fit into memory."""
 
     encoder: ImageEncoder
     source: ImageSource
@@ -39,7 +39,7 @@ class Patches:
 
     @torch.no_grad()
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Of batches of images that could be read: features b P D float32, and indices b of the images."""
+        """For each batch of readable images: features b P D float32, and indices b of the images."""
         encoder, source, how = self.encoder.eval().to(self.device), self.source, self.how
         skipped = []
         with Counting(self.console, f"patches of {source.name}", "images", len(source)) as counting:
@@ -61,12 +61,12 @@ class Patches:
 
 @dataclass(frozen=True)
 class PlaceTold:
-    """How well the features of test images tell the place of a patch."""
+    """How well the features of test images predict the position of a patch."""
 
     share: float  # location share, 0 … 1
-    r2: dict[str, float]  # of row and column; a grid with one row has no row to tell
-    error: float  # mean distance in patches between the place that was read out and the true one
-    error_of_center: float  # the same for always answering with the center
+    r2: dict[str, float]  # of row and column; none for the row if the grid has only one
+    error: float  # mean distance in patches between the predicted and the true position
+    error_of_center: float  # the same for always predicting the center
 
     @property
     def mean_r2(self) -> float:
@@ -127,7 +127,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Moved:
-    """What a shift does, on the average over directions."""
+    """The effects of a shift, averaged over directions."""
 
     shift: Shift
     cosine_distance: float  # between the features of an image and of the same image shifted
@@ -137,7 +137,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Robustness:
-    """Of all shifts."""
+    """The effects of all shifts."""
 
     distance_between_images: float  # mean of 1 - cosine similarity
     accuracy: float | None  # without a shift
@@ -189,7 +189,7 @@ def robustness(
         for direction, pixels in shift.pixels.items():
             there = features_of(ShiftedSource(source, **{"down": 0, "right": 0, direction: pixels}))
             if not torch.equal(there.indices, still.indices):
-                raise UserError(f"Images of {source.name} came or went while they were read. Run the command again.")
+                raise UserError(f"Images of {source.name} changed while they were read. Run the command again.")
             distances.append(distance(still.vectors, there.vectors))
             accuracies.append(accuracy_of(there))
         mean = sum(distances) / len(distances)

@@ -1,4 +1,4 @@
-// Arrays as the page holds them: bytes in base64, of directions (int8) or of numbers in half precision (float16).
+// Decodes the arrays of the page, which are base64: directions as int8, other numbers as float16.
 
 function bytesOf(text) {
   const binary = atob(text), bytes = new Uint8Array(binary.length);
@@ -6,7 +6,7 @@ function bytesOf(text) {
   return bytes;
 }
 
-// Rows of `dims` numbers in one Float32Array; those of int8 are made unit vectors, as only their direction is kept.
+// Rows of `dims` numbers in one Float32Array; int8 rows, which only store directions, become unit vectors.
 function unpack(packed) {
   const dims = packed.dims;
   if (packed.float16 !== undefined) return { dims, values: halves(bytesOf(packed.float16)) };

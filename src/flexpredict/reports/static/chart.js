@@ -1,7 +1,7 @@
 // One chart: the curves of one metric, of all runs.
 
 const FEW_POINTS = 40;  // up to here every point gets a dot
-const LEAST_SPAN = 0.1;  // of the values: a smaller change is drawn as the small change it is
+const LEAST_SPAN = 0.1;  // of the largest value: the smallest range of the axis, so that small changes look small
 const PLOT_HEIGHT = 192;
 const AXIS_FONT = "11px system-ui, sans-serif";
 
@@ -73,7 +73,7 @@ function interpolated([xs, ys], x) {
   return high === low ? ys[low] : ys[low] + (ys[high] - ys[low]) * (x - xs[low]) / (xs[high] - xs[low]);
 }
 
-// A few spikes would press everything else flat against the axis.
+// On a linear scale, a few spikes would flatten all other values.
 function hasSpikes(curves) {
   const values = curves.flatMap(curve => (curve.faint ?? curve.line)[1]).filter(value => value !== null).sort((a, b) => a - b);
   return values.length > 0 && values[0] > 0 && values[values.length - 1] > 30 * values[values.length >> 1];
@@ -85,8 +85,8 @@ function decades(low, high) {
   return [10 ** first, 10 ** Math.max(last, first + 1)];
 }
 
-// Room around the values: never beyond 0 and 100% for a share, and never so little that a hair's breadth seems a cliff.
-// The values of a schedule are exact, so their smallest change is real.
+// The range of the axis: within 0 and 100% for a share, and wide enough that noise does not look like a jump.
+// Schedules are exact, so their smallest change is real.
 function valueRange(low, high, share, exact) {
   if (low === null) return [0, 1];
   const largest = Math.max(Math.abs(low), Math.abs(high));
@@ -146,7 +146,7 @@ function drawGaps(u, chart, runs, view) {
   ctx.restore();
 }
 
-// While the pointer is over a chart, the numbers beside the names are those under the pointer, in every chart.
+// While the pointer is over a chart, every chart shows its values at the pointer beside the names.
 function readOut(u, figure, chart, runs, shown, view) {
   const at = u.cursor.left >= 0 && u.cursor.idx !== null ? u.posToVal(u.cursor.left, "x") : null;
   const outputs = runs.length > 1 ? figure.querySelectorAll(".legend output") : figure.querySelectorAll("figcaption output");

@@ -21,7 +21,7 @@ function startCurves() {
     const drawn = charts.find(({ plot }) => plot === target)?.drawn;
     if (drawn && contentRect.width && drawn.width !== Math.floor(contentRect.width)) setWidth(drawn, contentRect.width);
   }));
-  // No script runs once the page has the shape of the paper: charts are drawn before, about as wide as they will be.
+  // No script runs after the layout for paper, so charts get about their printed width before.
   addEventListener("beforeprint", () => charts.forEach(({ plot, drawn }) => setWidth(drawn, plot.closest(".rows-of-1") ? 640 : 300)));
   addEventListener("afterprint", () => charts.forEach(({ plot, drawn }) => setWidth(drawn, plot.clientWidth)));
   redrawCharts();

@@ -1,4 +1,4 @@
-// Images with something over them: patches, masks, maps.
+// Images with patches, masks or maps drawn over them.
 
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"]
   .map(color => [1, 3, 5].map(at => parseInt(color.slice(at, at + 2), 16)));
@@ -8,7 +8,7 @@ function heat(share) {
   return VIRIDIS[below].map((low, i) => Math.round(low + (VIRIDIS[below + 1][i] - low) * (at - below)));
 }
 
-// Sharp on any screen: as many pixels as the screen has for it.
+// As many pixels as on the screen, so that lines are sharp.
 function prepareCanvas(canvas, aspect) {
   const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));
   canvas.width = width;
@@ -21,7 +21,7 @@ function patchBox(canvas, [rows, columns], patch) {
   return [patch % columns * width, Math.floor(patch / columns) * height, width, height];
 }
 
-// The image: context bright, what is predicted dark with a colored edge, the rest dark.
+// The image: context bright, targets dark with a colored edge, the rest dark.
 function drawScene(canvas, picture, grid, mask, chosen) {
   const ctx = prepareCanvas(canvas, picture.naturalHeight / picture.naturalWidth);
   ctx.imageSmoothingQuality = "high";
@@ -50,7 +50,7 @@ function line(ctx, x, y, width, height) {
   ctx.beginPath(); ctx.moveTo(x, y); ctx.lineTo(x + width, y + height); ctx.stroke();
 }
 
-// Black on white is seen on any color.
+// Black and white are visible on any color.
 function markPatch(ctx, canvas, grid, patch) {
   const [x, y, width, height] = patchBox(canvas, grid, patch);
   for (const [color, thick] of [["#000", 4], ["#fff", 2]]) {

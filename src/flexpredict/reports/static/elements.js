@@ -1,4 +1,4 @@
-// Elements of the page, made without markup: what a name holds stays text.
+// Creates elements without parsing markup, so that names stay text.
 
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);

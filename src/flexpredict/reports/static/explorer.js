@@ -1,4 +1,4 @@
-// The explorer: one patch is pointed at, and for each model that is shown the maps of that patch are computed.
+// The explorer: computes the maps of the chosen patch for each shown model.
 
 const NEIGHBORS = 6;
 const explorer = { models: [], sets: {}, image: 0, mask: 0, layer: 0, patch: 0, ratio: null, draw: 0, draws: "mean", kind: "nearest", shown: new Set(), maps: {} };
@@ -24,7 +24,7 @@ function loadPicture({ uri }) {
   return picture.decode().then(() => picture, () => picture);
 }
 
-// The model whose image, grid and masks the large picture shows.
+// The model whose image, grid and masks are in the large picture.
 function lead() {
   return explorer.models[[...explorer.shown].sort()[0] ?? 0];
 }
@@ -45,14 +45,14 @@ function unpacked(model) {
   return model.arrays;
 }
 
-// The patch of another grid that covers the middle of this one.
+// The patch of another grid that covers the center of this patch.
 function samePlace(patch, [rows, columns], [otherRows, otherColumns]) {
   const row = Math.floor((Math.floor(patch / columns) + 0.5) / rows * otherRows);
   const column = Math.floor((patch % columns + 0.5) / columns * otherColumns);
   return row * otherColumns + column;
 }
 
-// All maps of one model at the chosen patch of the chosen image.
+// All maps of one model for the chosen patch of the chosen image.
 function mapsOf(model) {
   const { layers, predictions, positions } = unpacked(model);
   const patches = model.grid[0] * model.grid[1], images = explorer.sets[model.set].images.length;
@@ -132,7 +132,7 @@ function showMaps(panel, model, maps) {
   });
 }
 
-// Of all models that are shown: one color is one cosine. (Shares are another matter: the wider spread, the smaller.)
+// Over all shown models, so that a color means the same cosine. (Not for shares: a wide spread makes them small.)
 function sharedRange(name) {
   const maps = Object.values(explorer.maps).flatMap(each => each[name] ? [each[name]] : []);
   return [Math.min(...maps.map(map => map[extremes(map).low])), Math.max(...maps.map(map => map[extremes(map).high]))];
@@ -143,14 +143,14 @@ function positionWords(model, maps, asShare) {
   if (!asShare) return `Cosine with each position, noise ${noise}`;
   const stay = maps.position[maps.patch];
   if (explorer.draws === "one") return `${stay ? "This draw stays in place" : "This draw moves away"}, noise ${noise}`;
-  return `${formatNumber(100 * stay, 3, "%")} of draws stay in place, noise ${noise}${stay > 0.999 ? ": give more to see it blur" : ""}`;
+  return `${formatNumber(100 * stay, 3, "%")} of draws stay in place, noise ${noise}${stay > 0.999 ? ": increase it to see the blur" : ""}`;
 }
 
 function trainedRatio({ positions }) {
   return positions ? positions.level * positions.ratio : 0;
 }
 
-// How strong the noise is: each run has its own until the slider is moved, which shows the strongest.
+// Each run has its own noise level until the slider is moved; until then the slider shows the highest.
 function showNoise() {
   const trained = Math.max(...explorer.models.filter((_, i) => explorer.shown.has(i)).map(trainedRatio));
   document.getElementById("noise-level").value = explorer.ratio ?? trained;

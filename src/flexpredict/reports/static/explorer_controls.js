@@ -1,4 +1,4 @@
-// What can be chosen in the explorer, and how: by pointer, touch and keyboard.
+// Controls of the explorer, by pointer, touch and keyboard.
 
 function buildControls() {
   buildPanels();

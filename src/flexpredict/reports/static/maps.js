@@ -11,7 +11,7 @@ function cosines(vector, rows, first, count) {
   return Float32Array.from({ length: count }, (_, i) => dot(vector, row(rows, first + i)));
 }
 
-// Everything that positions need, once: products of ψ with itself and with the noise.
+// Precomputed for positions: products of ψ with itself and with the noise.
 function preparePositions({ places, noise }) {
   const count = places.values.length / places.dims, draws = noise.values.length / noise.dims;
   const gram = new Float64Array(count * count), moved = new Float64Array(draws * count), lengths = new Float64Array(draws);
@@ -23,13 +23,13 @@ function preparePositions({ places, noise }) {
   return { count, draws, gram, moved, lengths };
 }
 
-// Where ψ_q + level · A n seems to be: the share of draws for which each ψ_j is the nearest.
+// For each ψ_j, the share of draws in which it is nearest to ψ_q + level · A n.
 function nearestShares({ count, gram, moved }, query, level, draws) {
   const shares = new Float32Array(count);
   for (const k of draws) {
     let best = 0, least = Infinity;
     for (let j = 0; j < count; j++) {
-      // ‖ψ_q + level·e - ψ_j‖² less what is the same for all j
+      // ‖ψ_q + level·e - ψ_j‖² without the terms that are the same for all j
       const distance = gram[j * count + j] - 2 * gram[query * count + j] - 2 * level * moved[k * count + j];
       if (distance < least) { least = distance; best = j; }
     }
@@ -38,7 +38,7 @@ function nearestShares({ count, gram, moved }, query, level, draws) {
   return shares;
 }
 
-// How alike ψ_q + level · A n is to each ψ_j: the mean of their cosines over the draws.
+// The cosine of ψ_q + level · A n with each ψ_j, mean over the draws.
 function positionCosines({ count, gram, moved, lengths }, query, level, draws) {
   const map = new Float32Array(count);
   for (const k of draws) {
@@ -51,7 +51,7 @@ function positionCosines({ count, gram, moved, lengths }, query, level, draws) {
   return map;
 }
 
-// The patches of other images that are most like a vector, at most two of an image.
+// The patches of other images most similar to a vector, at most two from each image.
 function nearestPatches(vector, rows, patches, images, own, most) {
   const found = [];
   for (let image = 0; image < images; image++) {

@@ -1,4 +1,4 @@
-// Numbers as the rest of the page writes them.
+// Formats numbers like the rest of the page.
 
 const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
@@ -13,7 +13,7 @@ function plain(value, digits, whole) {
 
 function formatNumber(value, digits = 3, unit = "") {
   if (!Number.isFinite(value)) return "not finite";
-  const whole = value === 0 || (Number.isInteger(value) && !unit);  // others have all their digits, to look alike
+  const whole = value === 0 || (Number.isInteger(value) && !unit);  // others keep trailing zeros, to look alike
   value = Number(value.toPrecision(digits));
   const size = Math.abs(value);
   if (size && (size < 1e-3 || size >= 1e15)) {

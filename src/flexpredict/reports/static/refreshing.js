@@ -1,4 +1,4 @@
-// A page that `flexpredict serve` has made reads its curves again while a run goes on.
+// Pages from `flexpredict serve` reload their curves while a run is training.
 
 const SECONDS_BETWEEN = 5;
 
@@ -11,6 +11,6 @@ function startRefreshing() {
       if (!answer.ok) return;
       const text = await answer.text();
       if (text !== known) { known = text; curveData = JSON.parse(text); redrawCharts(); }
-    } catch { /* the server is gone: the curves stay as they are */ }
+    } catch { /* the server does not answer: keep the curves */ }
   }, 1000 * SECONDS_BETWEEN);
 }

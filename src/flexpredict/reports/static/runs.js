@@ -1,4 +1,4 @@
-// The list of runs: sorted, filtered, compared, and read again while something trains.
+// The list of runs: sorts, filters, compares, and reloads while a run is training.
 
 const SECONDS = 5;
 const list = { ...JSON.parse(document.getElementById("run-data").textContent), chosen: new Set(), key: "name", down: false };
@@ -9,7 +9,7 @@ function sortValue(run) {
   return list.key === "time" ? run.time.value : run[list.key];
 }
 
-// Runs without a value come last, whichever way is up.
+// Runs without a value come last in both directions.
 function compareRuns(a, b) {
   const [x, y] = [sortValue(a), sortValue(b)];
   if (x === null || y === null) return (x === null) - (y === null);
@@ -59,7 +59,7 @@ function showRuns() {
   const body = document.querySelector("#runs tbody"), focused = document.activeElement?.closest("tr")?.querySelector("a")?.textContent;
   const kind = document.activeElement?.tagName;
   body.replaceChildren(...shown.map(runLine));
-  if (focused && body.contains(document.activeElement) === false) {  // reading again must not take the focus away
+  if (focused && body.contains(document.activeElement) === false) {  // reloading must not lose the focus
     const line = [...body.rows].find(row => row.querySelector("a").textContent === focused);
     line?.querySelector(kind === "INPUT" ? "input" : "a").focus();
   }

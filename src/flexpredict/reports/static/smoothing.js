@@ -1,5 +1,5 @@
-// A straight line fitted around every point, with Gaussian weights: a moving average would lag and bend at both ends.
-// The line is broken where values are missing (null), and never fitted across.
+// Fits a straight line around every point with Gaussian weights: a moving average would be biased at both ends.
+// The line breaks at missing values (null), and no fit crosses them.
 
 function smooth(xs, ys, bandwidth) {
   const smoothed = new Array(ys.length).fill(null);

@@ -2,7 +2,7 @@ startTheme();
 startTables();
 startCurves();
 startRefreshing();
-// For those who want to look behind the page, and for its tests.
+// For debugging, and for the tests of the page.
 window.flexpredict = {
   curves: () => charts.map(({ key, drawn }) => ({ key, data: drawn.data, scales: drawn.scales })),
   view: curveView, explorer, ready: startExplorer().then(startPictures),

@@ -1,4 +1,4 @@
-// Tables of settings: only the rows that differ, or all.
+// Tables of settings: shows only the rows that differ, or all.
 
 function startTables() {
   for (const box of document.querySelectorAll(".only-differences")) {

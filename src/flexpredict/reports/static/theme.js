@@ -1,4 +1,4 @@
-// Light and dark: as the system has it, until the button says otherwise.
+// Light or dark: follows the system until the button is used.
 
 const themeChanged = new EventTarget();
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
@@ -14,12 +14,12 @@ function setTheme(name) {
 }
 
 function remembered(name, value) {
-  try {  // Pages from a disk may have no storage.
+  try {  // Pages opened from disk may have no storage.
     return value === undefined ? localStorage.getItem(name) : localStorage.setItem(name, value);
   } catch { return null; }
 }
 
-// A canvas needs a color by value; only an element can tell what light-dark() comes to.
+// A canvas needs a color value, and only a styled element resolves light-dark().
 const colorProbe = document.createElement("i");
 colorProbe.hidden = true;
 document.body.append(colorProbe);
@@ -36,7 +36,7 @@ function startTheme() {
     remembered("flexpredict-theme", document.documentElement.dataset.theme);
   });
   systemIsDark.addEventListener("change", () => themeChanged.dispatchEvent(new Event("change")));
-  // Paper is light.
+  // Always print in light colors.
   let before;
   addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; setTheme("light"); });
   addEventListener("afterprint", () => {

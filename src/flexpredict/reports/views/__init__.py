@@ -1,1 +1,1 @@
-"""What a model sees, as data for the page: features, predictions and positions to explore, and pictures."""
+"""A model's view of images as data for the page: features, predictions, positions, and pictures."""

@@ -1,4 +1,4 @@
-"""Where the last block of a transformer looks."""
+"""Attention in the last block of a transformer."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from flexpredict.model.timm_parts import timm
 
 @torch.no_grad()
 def last_attention(encoder: ImageEncoder, pixels: Tensor, patches: int) -> Tensor | None:
-    """How much each patch is looked at in the last block, mean over heads: K N.
+    """Attention to each patch in the last block, mean over heads: K N.
 
-    By the class token where there is one, else by all patches on average. None for encoders without such a block.
+    From the class token if there is one, else the mean over all patches. None for encoders without such a block.
     """
     block = _last_attention_block(encoder)
     if block is None:

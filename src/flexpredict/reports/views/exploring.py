@@ -1,8 +1,8 @@
-"""What the explorer of the page works with: small arrays from which the browser computes every map.
+"""The data of the page's explorer: small arrays from which the browser computes all maps.
 
 For each image the features of all patches, for each mask the predictions of its targets, and for the model the
-positions ψ with many draws of the noise A n. The maps that follow are cosines of these (the paper's Figure 6), and
-shares of draws that are nearest to each place (Figure 5).
+positions ψ with many draws of the noise A n. Maps are cosines of these (the paper's Figure 6), and shares of draws
+that are nearest to each position (Figure 5).
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ _DIMS = 96  # of features on the page: more are reduced to the directions that m
 
 @torch.no_grad()
 def explorer_data(viewed: ViewedModel, pixels: Tensor) -> dict[str, Any]:
-    """pixels: K 3 H W uint8, the images that are explored."""
+    """All data of one model. pixels: K 3 H W uint8, the images to explore."""
     data: dict[str, Any] = {"grid": viewed.grid, "layers": [], "masks": [], "positions": None}
     opened = viewed.opened
     if opened is not None and isinstance(opened.model, IJEPA):
@@ -43,7 +43,7 @@ def explorer_data(viewed: ViewedModel, pixels: Tensor) -> dict[str, Any]:
 
 
 def _predictions(model: IJEPA, opened: OpenedModel, pixels: Tensor) -> dict[str, Any]:
-    """The features that are predicted, as the first layer, and predictions of them under a few masks."""
+    """The target features, as the first layer, and predictions of them under a few masks."""
     device = next(model.parameters()).device
     images = normalize(pixels.to(device))
     grid = model.mask_grid(images)
@@ -66,7 +66,7 @@ def _predictions(model: IJEPA, opened: OpenedModel, pixels: Tensor) -> dict[str,
 
 
 def _predicted(model: IJEPA, images: Tensor, context: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The patches that are targets, T, and predictions of each in each image, K T D; in the first of its blocks."""
+    """Target patches, T, and their predictions in each image, K T D; a patch in several blocks: in the first."""
     rows = len(images)
     found = model(
         images, context.to(images.device).expand(rows, 1, -1), targets.to(images.device).expand(rows, 1, -1, -1)
@@ -91,7 +91,7 @@ def _layers(viewed: ViewedModel, pixels: Tensor) -> list[tuple[str, Tensor]]:
 
 
 def _positions(opened: OpenedModel, grid: Grid) -> dict[str, Any] | None:
-    """ψ, draws of A n of level 1, the ratio ‖A n‖ / ‖ψ‖ of that level, and the level of the run."""
+    """ψ, draws of A n at level 1, the ratio ‖A n‖ / ‖ψ‖ at that level, and the level of the run."""
     positions, matrix = opened.positions.cpu(), opened.matrix.cpu()
     if len(positions) != grid[0] * grid[1]:
         return None
@@ -105,7 +105,7 @@ def _positions(opened: OpenedModel, grid: Grid) -> dict[str, Any] | None:
 
 
 def _basis(tokens: Tensor) -> Tensor | None:
-    """The directions that matter most to cosines, D d; None where all are kept. tokens: ... D."""
+    """The directions that matter most for cosines, D d; None if all are kept. tokens: ... D."""
     rows = F.normalize(tokens.flatten(0, -2).float(), dim=1)
     if rows.shape[1] <= _DIMS:
         return None

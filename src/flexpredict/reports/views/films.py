@@ -1,4 +1,4 @@
-"""Films of followed objects, which `flexpredict evaluate davis` wrote into a run folder, made small for the page."""
+"""Small versions of the films that `flexpredict evaluate davis` wrote into a run folder, for the page."""
 
 import base64
 import io
@@ -9,7 +9,7 @@ from PIL import Image, UnidentifiedImageError
 from flexpredict.data.sources.image_source import evenly_spaced
 
 _MOST_FILMS, _FRAMES, _WIDTH = 4, 12, 240
-_MILLISECONDS = 160  # a frame: the same speed, with fewer of them, would be too quick to follow
+_MILLISECONDS = 160  # per frame: at the original rate, so few frames would be too fast to follow
 
 
 def small_films(run: Path) -> list[dict[str, str]]:

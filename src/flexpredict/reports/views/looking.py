@@ -1,4 +1,4 @@
-"""Opens models and images, and collects what the page shows of them."""
+"""Opens models and images, and collects their views for the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +21,12 @@ _MOST_TOKENS = 4096  # of all explored images together
 
 
 def look_into(names: Sequence[str | Path], images: str | None = None, source: ImageSource | None = None) -> Views:
-    """Look into runs and encoders.
+    """The views of runs and encoders.
 
     Args:
         names: of the models.
-        images: to show; by default those that the first run was trained on.
-        source: the images, where they are open already.
+        images: to show; default: the training images of the first run.
+        source: the images, if they are open already.
     """
     views = Views()
     if len(names) > MOST_MODELS:
@@ -57,5 +57,5 @@ def _look(viewed: ViewedModel, source: ImageSource, count: int) -> tuple[dict[st
 def _open_images(viewed: ViewedModel, images: str | None) -> ImageSource:
     data = images or (viewed.opened.recipe.data if viewed.opened is not None else None)
     if data is None:
-        raise UserError(f"{viewed.encoder.what} does not say which images to show. Give some: images=FOLDER.")
+        raise UserError(f"{viewed.encoder.what} does not name training images to show. Set images=FOLDER.")
     return open_source(data)

@@ -1,4 +1,4 @@
-"""Arrays and pictures as text that fits into a page. The script reads them in static/arrays.js."""
+"""Encodes arrays and pictures as text for the page. The script decodes them in static/arrays.js."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def packed_rows(rows: Tensor) -> dict[str, Any]:
-    """Vectors of which only the direction matters, ... D -> a byte for each number: each row over its largest."""
+    """Vectors whose length does not matter, ... D, as int8: each row is divided by its largest absolute value."""
     flat = rows.detach().flatten(0, -2).float().cpu()
     largest = flat.abs().amax(dim=1, keepdim=True).clamp_min(1e-12)
     return {"dims": flat.shape[1], "int8": _text((flat / largest * 127).round().to(torch.int8).numpy())}
@@ -23,14 +23,14 @@ def packed_halves(array: Tensor) -> dict[str, Any]:
 
 
 def jpeg(pixels: Tensor, quality: int = 85) -> str:
-    """A data URI. pixels: 3 H W uint8."""
+    """A JPEG as a data URI. pixels: 3 H W uint8."""
     file = io.BytesIO()
     Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).save(file, "JPEG", quality=quality)
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def png(colors: Tensor) -> str:
-    """A data URI. colors: H W 3, 0 to 1."""
+    """A PNG as a data URI. colors: H W 3, 0 to 1."""
     file = io.BytesIO()
     pixels = colors.clamp(0, 1).mul(255).round().to(torch.uint8).cpu().numpy()
     Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG", optimize=True)

@@ -19,7 +19,7 @@ _BATCH = 16
 
 @torch.no_grad()
 def picture_data(viewed: ViewedModel, images: ShownImages) -> dict[str, Any]:
-    """For each explored image its components and attention; for a few of them their neighbors in the gallery."""
+    """Components and attention of each explored image; for a few of them, nearest neighbors in the gallery."""
     pixels = images.pixels(images.explored)
     grid = viewed.grid
     features = viewed.encoder(pixels).float().cpu()
@@ -37,7 +37,7 @@ def component_colors(features: Tensor, grid: Grid) -> Tensor:
     centered = rows - rows.mean(dim=0)
     _, vectors = torch.linalg.eigh(centered.T @ centered)
     found = centered @ vectors[:, -3:].flip(1)
-    # A component has no sign of its own; this one does not depend on the machine.
+    # The sign of a component is arbitrary; this choice does not depend on the machine.
     found = found * found.pow(3).sum(dim=0).sign()
     low, high = found.quantile(0.02, dim=0), found.quantile(0.98, dim=0)
     colors: Tensor = ((found - low) / (high - low).clamp_min(1e-9)).clamp(0, 1)
@@ -47,7 +47,7 @@ def component_colors(features: Tensor, grid: Grid) -> Tensor:
 
 
 def _heat(values: Tensor, grid: Grid) -> Tensor:
-    """Each image from its least to its most: K N -> K rows columns 3."""
+    """Heat maps, each scaled from its lowest to its highest value: K N -> K rows columns 3."""
     low, high = values.amin(dim=1, keepdim=True), values.amax(dim=1, keepdim=True)
     shares = (values - low) / (high - low).clamp_min(1e-12)
     colors = torch.from_numpy(colormaps["inferno"](shares.numpy())[..., :3])

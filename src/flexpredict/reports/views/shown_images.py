@@ -1,4 +1,4 @@
-"""The images that a page shows: a few to explore, and more to find neighbors among."""
+"""The images of a page: a few to explore, and more to search for neighbors."""
 
 import hashlib
 import math
@@ -15,18 +15,18 @@ from flexpredict.reports.views.packing import jpeg
 from flexpredict.settings.augmentation import PRESETS
 from flexpredict.sizes import Size
 
-_GALLERY = 96  # images that neighbors are looked for among
+_GALLERY = 96  # images to search for neighbors
 _SHOWN_SIDE = 224  # pixels of the longer side, at least
 _THUMBNAIL_SIDE = 96
 
 
 @dataclass(frozen=True, eq=False)
 class ShownImages:
-    """Images of one shape, in what size a model wants them.
+    """Images in the size that a model expects.
 
     Args:
         indices: G, of the gallery, in the source.
-        explored: K, rows of the gallery that are explored.
+        explored: K, rows of the gallery to explore.
     """
 
     source: ImageSource
@@ -35,7 +35,7 @@ class ShownImages:
     explored: Tensor
 
     def pixels(self, rows: Tensor, size: Size | None = None) -> Tensor:
-        """The largest centered part of the right shape of these rows of the gallery: B 3 H W uint8."""
+        """Rows of the gallery, each center-cropped to the aspect ratio of the size and resized: B 3 H W uint8."""
         return _read(self.source, self.indices[rows], size or self.image_size)[0]
 
     def name(self, row: int) -> str:
@@ -45,7 +45,7 @@ class ShownImages:
         return class_name(self.source, int(self.indices[row]))
 
     def described(self) -> dict[str, Any]:
-        """The explored ones, for the page. Sets with the same key are the same."""
+        """The explored images as data for the page. Equal sets have equal keys."""
         factor = max(1, math.ceil(_SHOWN_SIDE / max(self.image_size)))
         size = self.image_size[0] * factor, self.image_size[1] * factor
         images = [
@@ -63,12 +63,12 @@ class ShownImages:
 
 
 def choose_images(source: ImageSource, image_size: Size, explored: int) -> ShownImages:
-    """Evenly spaced images of the source, so that all of its classes have a chance; unreadable ones are left out."""
+    """Evenly spaced images of the source, so that all classes are likely to appear; unreadable ones are left out."""
     indices = torch.tensor(evenly_spaced(len(source), _GALLERY), dtype=torch.int64)
     _, unreadable = _read(source, indices, (16, 16))
     indices = indices[[row for row in range(len(indices)) if row not in unreadable]]
     if not len(indices):
-        raise UserError(f"No image of {source.name} can be read. Give others as `images`.")
+        raise UserError(f"No image of {source.name} can be read. Set `images` to others.")
     return ShownImages(source, image_size, indices, torch.tensor(evenly_spaced(len(indices), explored)))
 
 

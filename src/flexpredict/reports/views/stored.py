@@ -1,4 +1,4 @@
-"""What a page shows of its models, also read back from an earlier page: data only, whatever else is in the file."""
+"""The views of models on a page, which can also be read back from an earlier page as plain data."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _START = re.compile(rb'<script type="application/json" id="' + _BLOCK + rb'">')
 
 @dataclass
 class Views:
-    """sets: of images, by their keys. models: in the order of the page; None where one could not be looked at."""
+    """Views of several models. sets: of images, by key. models: in the order of the page; None if one has no view."""
 
     sets: dict[str, dict[str, Any]] = field(default_factory=dict)
     models: list[dict[str, Any] | None] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Views:
 
     @classmethod
     def joined(cls, parts: "Sequence[Views]") -> "Views":
-        """Of several pages of one model each."""
+        """The views of several pages of one model each."""
         views = cls()
         for part in parts:
             views.sets |= part.sets
@@ -39,7 +39,7 @@ class Views:
 
 
 def stored_views(page: Path) -> Views:
-    """The views of a page; none where there is no page, or none in it."""
+    """The views stored in a page; empty if there is no page or it has none."""
     try:
         if not page.is_file() or page.stat().st_size > _LARGEST:
             return Views()

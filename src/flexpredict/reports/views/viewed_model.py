@@ -1,4 +1,4 @@
-"""A model that can be looked at: its encoder, and the rest of it where there is one."""
+"""A model to view: its encoder and, if available, the whole model it was trained in."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +15,19 @@ from flexpredict.runs.run_folder import RunFolder
 from flexpredict.sizes import Grid, Size
 from flexpredict.studies.analyses.opening import OpenedModel, open_model
 
-_MOST_PATCHES = 20  # on a side: more would take long on a CPU, and are too small to point at
+_MOST_PATCHES = 20  # per side: more would take long on a CPU and be too small to point at
 
 
 @dataclass(frozen=True, eq=False)
 class ViewedModel:
-    """encoder: whose features are shown. opened: the model it was trained in, with its predictor and positions."""
+    """A model to view. opened: the model that the encoder was trained in, with its predictor and positions."""
 
     encoder: ImageEncoder
     opened: OpenedModel | None = None
 
     @property
     def image_size(self) -> Size:
-        """Of the images it is shown: its own, or smaller where that makes very many patches."""
+        """Size of the images it gets: its own, or smaller if that gives too many patches."""
         if self.opened is not None:
             return self.opened.image_size
         own, patch = self.encoder.image_size, self.encoder.patch_size

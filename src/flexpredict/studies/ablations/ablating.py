@@ -21,9 +21,9 @@ from flexpredict.training.signals import Stop, stop_on_signal
 
 
 def ablate(asked: Ablation, console: Console | None = None) -> bool:
-    """Whether everything was carried out: not in a dry run, and not if someone stopped one of the runs.
+    """Returns whether everything was carried out: False for a dry run, or if one of the runs was stopped.
 
-    Ctrl-C, SIGTERM and SIGUSR1 raise KeyboardInterrupt, after training was saved and all processes have ended.
+    Ctrl-C, SIGTERM and SIGUSR1 raise KeyboardInterrupt after training is saved and all processes have ended.
     """
     console = console or _console()
     if torch.distributed.is_torchelastic_launched():
@@ -57,7 +57,7 @@ def ablate(asked: Ablation, console: Console | None = None) -> bool:
 def carry_out_runs(
     console: Console, runs: Sequence[StudyRun], tasks: Sequence[Task], at_a_time: int, stop: Stop
 ) -> bool:
-    """Carry out the tasks of these runs, showing how far they are; whether all are done, or someone stopped it."""
+    """Carry out the tasks of these runs and show progress. Returns whether all are done; False if stopped."""
     by_folder = {str(run.folder): run for run in runs}
     reached = {folder: run.steps - run.steps_left for folder, run in by_folder.items()}
     ended = 0
@@ -66,13 +66,13 @@ def carry_out_runs(
         def look(going: Sequence[Task]) -> None:
             runs_of = [[by_folder[one.folder] for one in task.runs] for task in going]
             reached.update({str(run.folder): run.logged_step() for own in runs_of for run in own if run.steps})
-            # The first run of each process that is not trained and measured is the one that it is at.
+            # Each process is at the first of its runs that is not yet trained and measured.
             left = [[run for run in own if reached[str(run.folder)] < run.steps or run.unmeasured] for own in runs_of]
             measuring = [own[0].name for own in left if own and reached[str(own[0].folder)] == own[0].steps]
             note = f"measuring {', '.join(measuring)}" if measuring else "training"
             counting.add(max(0, sum(reached.values()) - counting.done), note)
 
-        # Closed even if an interruption is raised here, and not where it waits: then all processes end.
+        # Closing ends all processes, even if an interruption is raised here and not inside the generator.
         with closing(carry_out(tasks, at_a_time, stop, look)) as carried_out:
             for task, finished in carried_out:
                 if not finished:
@@ -87,7 +87,7 @@ def carry_out_runs(
 
 
 def _console() -> Console:
-    """Wide enough for the tables where it is a file, which rich takes for a terminal of 80 columns."""
+    """Wide enough for the tables if output goes to a file, for which rich assumes 80 columns."""
     return Console(soft_wrap=True) if Console().is_terminal else Console(soft_wrap=True, width=160)
 
 

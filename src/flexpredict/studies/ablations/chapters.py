@@ -1,4 +1,4 @@
-"""Pages of results: a chapter for each study, an index of the chapters, and blocks of pages that are written anew."""
+"""Pages of results: a chapter for each study, an index of the chapters, and generated blocks in other pages."""
 
 import re
 import shlex
@@ -16,9 +16,9 @@ _UNWRITTEN = "To be written."
 def write_chapter(
     folder: Path, title: str, body: str, environment: dict[str, Any], command: str = "", notes: str = ""
 ) -> None:
-    """README.md in the folder, and its line in the index. What someone wrote under "Finding" is kept.
+    """Write README.md in the folder and its line in the index. Keeps the text under "Finding".
 
-    environment: of a run, see `RunFolder.record_start`; command: by default that of this process.
+    environment: of a run, see `RunFolder.record_start`; command: default, the command line of this process.
     """
     path = folder / "README.md"
     finding = _finding(path.read_text(encoding="utf-8")) if path.is_file() else _UNWRITTEN
@@ -28,11 +28,11 @@ def write_chapter(
     write_index(folder.parent)
 
 
-_LINK = re.compile(r"\[([^]]*)]\([^)]*\)")  # of a chapter: from another page it would lead nowhere
+_LINK = re.compile(r"\[([^]]*)]\([^)]*\)")  # relative to its chapter, so it would be broken on another page
 
 
 def write_index(folder: Path) -> None:
-    """Into README.md of the folder, a line for each chapter: its question, and the first paragraph of its finding."""
+    """Write a line for each chapter into the folder's README.md: its question and first paragraph of its finding."""
     lines = [["chapter", "question", "finding"]]
     for chapter in sorted(folder.glob("*/README.md")):
         said, name = chapter.read_text(encoding="utf-8"), chapter.parent.name
@@ -42,7 +42,7 @@ def write_index(folder: Path) -> None:
 
 
 def write_block(page: Path, name: str, text: str) -> bool:
-    """Put a text between the marks <!-- NAME --> and <!-- end of NAME --> of a page; whether it has them."""
+    """Put a text between <!-- NAME --> and <!-- end of NAME --> of a page. Returns whether it has these marks."""
     marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
     before = page.read_text(encoding="utf-8") if page.is_file() else ""
     if not marks.search(before):
@@ -52,7 +52,7 @@ def write_block(page: Path, name: str, text: str) -> bool:
 
 
 def as_markdown(lines: list[list[str]], numbers: bool = True) -> str:
-    """A table; the first line has the headings. numbers: all columns but the first are aligned to the right."""
+    """A Markdown table; the first line has the headings. numbers: right-align all columns but the first."""
     rule = ["---", *("---:" if numbers else "---" for _ in lines[0][1:])]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (lines[0], rule, *lines[1:])) + "\n"
 
@@ -66,5 +66,5 @@ def _made(environment: dict[str, Any]) -> str:
 
 
 def _finding(chapter: str) -> str:
-    """What stands below its heading."""
+    """The text below the heading "Finding"."""
     return chapter.partition(f"{_FINDING}\n")[2].strip() or _UNWRITTEN

@@ -1,8 +1,8 @@
 """The paper's claims in one table over all chapters, `python -m flexpredict.studies.ablations.claims`.
 
-Each claim is a difference between arms of a study, taken seed by seed. It is confirmed where the 95 % interval of the
-difference lies on the side of zero that the paper says, refuted where it lies on the other side, else undecided. That
-something is no gain is refuted by any gain beyond chance, and confirmed where the interval excludes one of a point.
+Each claim is a difference between arms of a study, taken seed by seed. It is confirmed if the 95 % interval of the
+difference lies on the side of zero that the paper reports, refuted if it lies on the other side, else undecided. A
+claim of no gain is refuted by any gain beyond chance, and confirmed if the interval excludes a gain of one point.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from flexpredict.studies.ablations.downstream import CLEVR, DAVIS, TRANSFER
 from flexpredict.studies.ablations.summary import Estimate, digits_of
 
 _NO_GAIN = 1.0  # points
-_ACCURACY = re.compile(r"linear, ([\d.]+) % labels")  # that with the fewest labels, as in the paper
+_ACCURACY = re.compile(r"linear, ([\d.]+) % labels")  # claims use the one with the fewest labels, as in the paper
 _ALL_LABELS = "linear, 100 % labels"
 BLOCK = "claims"
 UNDECIDED = "undecided"
@@ -32,13 +32,13 @@ Values = NDArray[np.float64]  # a number for each seed
 
 @dataclass(frozen=True)
 class Chapter:
-    """What results.json of a chapter holds."""
+    """The content of results.json of a chapter."""
 
     folder: Path
     results: dict[str, Any]
 
     def mean(self, measure: str, **wanted: Any) -> Values:
-        """Of the arms with these fields, for each seed. KeyError where there are none, or none was so measured."""
+        """Mean over the arms with these fields, for each seed. KeyError without such arms or without the measure."""
         arms = [arm for arm in self.results["arms"] if all(arm[name] == value for name, value in wanted.items())]
         if not arms:
             raise KeyError(f"no arm with {wanted}")
@@ -49,7 +49,7 @@ class Chapter:
         return sorted({arm[field] for arm in self.results["arms"]})
 
     def accuracy(self) -> str:
-        """The name of the number that claims of accuracy are about."""
+        """The name of the measure that claims about accuracy use."""
         shares = filter(None, map(_ACCURACY.fullmatch, self.results["arms"][0]["numbers"]))
         return min(shares, key=lambda found: float(found[1]))[0]
 
@@ -59,10 +59,10 @@ class Claim:
     """A claim of the paper."""
 
     text: str
-    study: str  # that asks
-    difference: Callable[[Chapter, str], Values]  # seed by seed; KeyError where an arm is missing
-    sign: int = 1  # 1 or -1, the side of zero that the difference is on; 0 if there is no gain
-    measure: str = ""  # by default accuracy
+    study: str  # the study that tests it
+    difference: Callable[[Chapter, str], Values]  # seed by seed; KeyError if an arm is missing
+    sign: int = 1  # sign of the claimed difference, 1 or -1; 0 if the claim is no gain
+    measure: str = ""  # default: accuracy
 
     def verdict(self, difference: Estimate) -> str:
         if difference.half is None:
@@ -83,7 +83,7 @@ def _most_noise(chapter: Chapter, measure: str) -> Values:
 
 
 def _gain(chapter: Chapter, measure: str, freedom: int) -> Values:
-    """Of noise over none at one of the freedoms, counted from the least; the mean over noise levels."""
+    """Gain of noise over no noise, mean over levels. freedom: index into the values of `where`, ascending."""
     series = sorted(chapter.all_of("series"), key=lambda series: float(series.removeprefix("where=")))[freedom]
     noisy = [chapter.mean(measure, series=series, level=level) for level in chapter.all_of("level") if level]
     gain: Values = np.mean(noisy, axis=0) - chapter.mean(measure, series=series, level=0.0)
@@ -129,9 +129,9 @@ CLAIMS = (
 
 
 def claims_table(chapters: Path, page: Path) -> str:
-    """All claims that a chapter below the folder tells something of, as Markdown with links from the page.
+    """All claims that a chapter below the folder has tested, as Markdown with links from the page.
 
-    There is a column for all chapters of one kind, `table6-scenes` and `table7-scenes`. A note below tells how many
+    All chapters of one kind, such as `table6-scenes` and `table7-scenes`, share a column. A note below says how many
     intervals exclude zero, and how many would by chance.
     """
     found = [
@@ -149,7 +149,7 @@ def claims_table(chapters: Path, page: Path) -> str:
             }
             lines.append([claim.text, usual, *(cells.get(kind, "") for kind in kinds)])
     if len(lines) == 1:
-        return "No chapter has tested any of them yet.\n"
+        return "No chapter has tested any of these claims yet.\n"
     every = [
         verdict.difference for _, verdicts in told for verdict in verdicts if verdict.difference.half is not None
     ]
@@ -163,7 +163,7 @@ def claims_table(chapters: Path, page: Path) -> str:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What one chapter says of a claim."""
+    """The verdict of one chapter on a claim."""
 
     kind: str
     measure: str
@@ -172,14 +172,14 @@ class _Verdict:
 
 
 def _verdicts(claim: Claim, chapters: list[Chapter], page: Path) -> Iterator[_Verdict]:
-    """Of each chapter that asked."""
+    """One for each chapter that tested the claim."""
     for chapter in chapters:
         if chapter.results["study"] != claim.study:
             continue
         measure = claim.measure or chapter.accuracy()
         try:
             difference = Estimate.of(claim.difference(chapter, measure).tolist())
-        except KeyError:  # an arm or a measure that was left out
+        except KeyError:  # the chapter lacks an arm or a measure
             continue
         link = Path(os.path.relpath(chapter.folder, page.parent), "README.md").as_posix()
         verdict = claim.verdict(difference)

@@ -1,4 +1,4 @@
-"""What a study found: its numbers gathered from the runs, printed and written as tables and a figure."""
+"""Results of a study: gathered from its runs, printed, and written as tables and a figure."""
 
 import dataclasses
 import json
@@ -57,7 +57,7 @@ def conclude(console: Console, asked: Ablation, agenda: Agenda, study: Study) ->
 
 def _numbers(study: Study, run: StudyRun) -> dict[str, float]:
     numbers = run.numbers() if study.probes else norms(run.folder)
-    assert numbers is not None, "every run is measured before"
+    assert numbers is not None, "all runs are measured by now"
     return numbers
 
 
@@ -110,9 +110,9 @@ def _notes(agenda: Agenda, study: Study, downstream: str) -> str:
         )
     if study.probes:
         said.append(
-            "Lost: accuracy that a probe fitted on unshifted images loses when they are shifted by so much. Location "
-            "share: of the variance of patch features, what the place alone explains. R²: of row and column read out "
-            "of single patch features."
+            "Lost: accuracy that a probe fitted on unshifted images loses when images are shifted by this distance. "
+            "Location share: share of the variance of patch features that position alone explains. R²: of row and "
+            "column predicted from single patch features."
         )
         if downstream:
             said.append(downstream)

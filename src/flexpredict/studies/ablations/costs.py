@@ -1,4 +1,4 @@
-"""How long a study takes: from runs that are done, and from a few steps of those that are not."""
+"""How long a study takes, estimated from its finished runs and from a few trial steps of the others."""
 
 import dataclasses
 import json
@@ -23,10 +23,10 @@ _KEPT = "costs.json"
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a run on this machine."""
+    """Seconds that a run takes on this machine."""
 
     step: float  # each step
-    other: float  # the rest: starting, opening the data, checkpoints, measuring
+    other: float  # all else: starting, opening the data, checkpoints, measuring
 
     def of(self, steps: int) -> float:
         return self.other + steps * self.step
@@ -41,16 +41,16 @@ class Costs:
 
 
 def seconds_a_step(metrics: Path, batch_size: int) -> float:
-    """The usual one, from the log of a run; its first lines, when all is new, do not count."""
+    """Median seconds of a step in the log of a run, without its slower first half."""
     rates = [record["images_per_second"] for record in read_records(metrics) if "images_per_second" in record]
     return batch_size / float(median(rates[len(rates) // 2 :]))
 
 
 def find_costs(runs: Sequence[StudyRun], task: Task, stop: Stop) -> dict[str, Costs] | None:
-    """Costs of each arm; None if someone stopped it.
+    """Costs of each arm; None if stopped.
 
-    An arm with a finished run of any seed costs what that did. The others are tried out in one process, in a
-    temporary folder, and the first of them is measured too. task: says what such a process must know.
+    An arm with a finished run of any seed costs what that run did. The others are tried out in one process, in a
+    temporary folder, and the first of them is measured too. task: a template for this process.
     """
     arms = {run.arm: run for run in runs}
     known: dict[str, Costs] = {}
@@ -60,7 +60,7 @@ def find_costs(runs: Sequence[StudyRun], task: Task, stop: Stop) -> dict[str, Co
                 known[arm] = costs
     unknown = [run for arm, run in arms.items() if arm not in known]
     if unknown:
-        several = hardware(unknown[0].recipe)[1] > 1  # devices, whose processes start but once
+        several = hardware(unknown[0].recipe)[1] > 1  # devices: their processes can only be started once
         tried = _try_out(unknown[:1] if several else unknown, task, stop)
         if tried is None:
             return None

@@ -1,4 +1,4 @@
-"""What a study may also measure of its encoders: other images, counting and distance, objects in videos."""
+"""Optional measurements of a study: transfer to other images, CLEVR counting and distance, objects in videos."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _ALL_LABELS = Probing(labels=[1.0], neighbors=0)
 
 @dataclass(frozen=True)
 class Downstream:
-    """What is measured; nothing by default."""
+    """Which of these are measured. Default: none."""
 
     transfer: tuple[str, ...] = ()  # names of labeled images to fit a linear probe on, and to test it on
     clevr: str | None = None  # CLEVR's folder, or scenes
@@ -43,15 +43,15 @@ class Downstream:
     def of(cls, transfer: Sequence[str], clevr: str | None, davis: str | None) -> "Downstream":
         if len(transfer) not in (0, 2):
             raise UserError(
-                f"transfer is {' '.join(transfer)}; give two names, of labeled images to fit a probe on and of "
-                "others to test it on, such as pets/train pets/test."
+                f"transfer is {' '.join(transfer)}. Give two names: labeled images to fit a probe on and others to "
+                "test it on, such as pets/train pets/test."
             )
         return cls(tuple(transfer), clevr, davis)
 
     def check(self, pretrained_on: tuple[str, ...], console: Console) -> list[str]:
-        """Open everything, so that what is missing is told before hours of training.
+        """Open everything, so that missing data is reported before hours of training.
 
-        Returns what must be said of test images that are also training images, or that the runs will have seen.
+        Returns warnings about test images that are also training images, or that the runs will have seen.
         """
         said = []
         for name, train, test in self._probes():
@@ -64,12 +64,12 @@ class Downstream:
 
     @cached_property
     def described(self) -> dict[str, Any]:
-        """What the numbers depend on, for all runs alike. Nothing where nothing is asked."""
+        """The settings and images that the numbers depend on; empty if nothing is measured."""
         asked = {name: value for name, value in dataclasses.asdict(self).items() if value}
         return {**asked, "images": [identity(open_source(name)) for name in self.transfer]} if asked else {}
 
     def in_words(self) -> str:
-        """On what each number was measured; nothing where nothing is asked."""
+        """The data that each number was measured on; empty if nothing is measured."""
         said = []
         if self.transfer:
             said.append("{}: all labels of {}, tested on {}.".format(TRANSFER.capitalize(), *self.transfer))
@@ -80,7 +80,7 @@ class Downstream:
         return " ".join(said)
 
     def measure(self, encoder: ImageEncoder, folder: Path, fabric: Fabric) -> dict[str, float]:
-        """In percent. folder: for the masks of videos."""
+        """The numbers in percent. folder: where to write the masks of videos."""
         numbers = {}
         for name, train, test in self._probes():
             found = run_probe(encoder, train, test, Extraction(), _ALL_LABELS, fabric=fabric)
@@ -92,7 +92,7 @@ class Downstream:
         return numbers
 
     def _probes(self) -> Iterator[tuple[str, ImageSource, ImageSource]]:
-        """The name of a number, and its training and test images."""
+        """Name, training images and test images of each probe."""
         if self.transfer:
             train, test = self.transfer
             yield TRANSFER, open_source(train), open_source(test)

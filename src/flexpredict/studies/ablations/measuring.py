@@ -1,4 +1,4 @@
-"""Measures the encoder of a run: probes, k-NN and location; and reads the norms of A and m̃ from its log."""
+"""Measures the encoder of a run with probes, k-NN and location; reads the norms of A and m̃ from its log."""
 
 import dataclasses
 import json
@@ -40,18 +40,18 @@ LOCATION = {
     "accuracy lost, 1/2 patch": "lost, 1/2 patch",
     "accuracy lost, 1 patch": "lost, 1 patch",
 }
-TASKS = ("count", "distance", "localization")  # that scenes know the answers of
+TASKS = ("count", "distance", "localization")  # whose answers the built-in scenes know
 _KEPT = "measured.json"
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is measured of every run."""
+    """How every run is measured."""
 
-    labels: tuple[float, ...] = (0.01, 1.0)  # shares of the labels of the linear probes
+    labels: tuple[float, ...] = (0.01, 1.0)  # shares of the labels, for linear probes
     subsets: int = 5  # draws of each share below 1
     neighbors: int = 20  # k of k-NN
-    images: int = 2000  # at most, to measure location with
+    images: int = 2000  # at most, for measuring location
     downstream: Downstream = field(default_factory=Downstream)
 
     @classmethod
@@ -64,7 +64,7 @@ class Measuring:
         return Probing(labels=list(self.labels), subsets=self.subsets, neighbors=self.neighbors)
 
     def described(self, train: ImageSource, test: ImageSource) -> dict[str, Any]:
-        """What the numbers depend on besides the encoder, as JSON gives it back."""
+        """All that the numbers depend on besides the encoder, as read back from JSON."""
         data = {
             role: {"data": source.name, **identity(source)} for role, source in (("train", train), ("test", test))
         }
@@ -80,17 +80,17 @@ class Measuring:
 def measure(
     encoder: ImageEncoder, folder: Path, train: ImageSource, test: ImageSource, how: Measuring, fabric: Fabric
 ) -> dict[str, float]:
-    """Measure the encoder of a run, unless that was done before, and keep the numbers in its folder."""
+    """Measure the encoder of a run, unless already done, and save the numbers in its folder."""
     asked, quiet = how.described(train, test), Console(quiet=True)
     if (known := measured(folder, asked)) is not None:
         return known
-    encoder.pretrained_on = ()  # what the runs have seen is found out once, for all of them
+    encoder.pretrained_on = ()  # `Downstream.check` looks for images seen in pre-training, once for all runs
     with _features_beside(folder) as beside:
         probed = run_probe(encoder, train, test, Extraction(), how.probing(), fabric=fabric, console=quiet)
         write_result(probed, folder / "probe.json")
         numbers = dict(probed.numbers)
         if asked["scene_tasks"]:
-            # The images are the same, so their features are there already.
+            # The images are the same, so their features are cached already.
             all_labels = Probing(labels=[1.0], neighbors=0)
             for task, to_train, to_test in zip(TASKS, _labeled(train), _labeled(test), strict=True):
                 probed = run_probe(encoder, to_train, to_test, Extraction(), all_labels, fabric=fabric)
@@ -107,7 +107,7 @@ def measure(
 
 
 def measured(folder: Path, asked: dict[str, Any]) -> dict[str, float] | None:
-    """The numbers that `measure` kept; None if something else is asked, or the weights are others."""
+    """The numbers that `measure` saved; None if the settings or the weights have changed."""
     path = folder / _KEPT
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if kept.get("asked") != asked or kept["encoder"] != _digest(folder):
@@ -116,16 +116,16 @@ def measured(folder: Path, asked: dict[str, Any]) -> dict[str, float] | None:
 
 
 def norms(folder: Path) -> dict[str, float]:
-    """The last ones in the log."""
+    """The last norms of A and m̃ in the log."""
     path = RunFolder(folder).metrics
     for record in reversed(read_records(path)):
         if all(name in record for name in NORMS):
             return {shown: float(record[name]) for name, shown in NORMS.items()}
-    raise UserError(f"{path} tells no norms: the run logged nothing. Delete {folder} and run again.")
+    raise UserError(f"{path} has no norms: the run logged nothing. Delete {folder} and run again.")
 
 
 def undrawn_scenes(name: str) -> ArraySource:
-    """A stand-in with the number, size and classes of scenes, for plans: drawing the scenes takes seconds."""
+    """A stand-in with the number, size and classes of these scenes, for plans: drawing scenes takes seconds."""
     asked = read_options(name, SceneOptions(count=1), IMAGE_OPTIONS)
     blank = torch.zeros(1, asked.size, asked.size, 3, dtype=torch.uint8).expand(asked.count, -1, -1, -1)
     return ArraySource(name, blank, CLASSES, torch.arange(asked.count) % len(CLASSES))
@@ -153,7 +153,7 @@ def _labeled(scenes: ImageSource) -> list[ImageSource]:
 
 @contextmanager
 def _features_beside(folder: Path) -> Iterator[Path]:
-    """Cache features in the run folder, and delete them in the end: those of hundreds of runs would fill the disk."""
+    """Cache features in the run folder and delete them at the end: those of hundreds of runs would fill the disk."""
     before, own = os.environ.get("FLEXPREDICT_CACHE"), folder / ".features"
     os.environ["FLEXPREDICT_CACHE"] = str(own)
     try:
@@ -167,6 +167,6 @@ def _features_beside(folder: Path) -> Iterator[Path]:
 
 
 def _digest(folder: Path) -> str:
-    """Of the weights, as a file; what is not trained has none."""
+    """A digest of the file of weights; empty if the encoder is not trained."""
     weights = RunFolder(folder).encoder
     return blake2b(weights.read_bytes(), digest_size=16).hexdigest() if weights.is_file() else ""

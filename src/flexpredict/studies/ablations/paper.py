@@ -1,7 +1,7 @@
-"""The paper's studies and what it found (1 % linear probe, ViT-B, 300 epochs), and one on scenes for its main idea.
+"""The paper's studies with its results (1 % linear probe, ViT-B, 300 epochs), and a study of its main idea on scenes.
 
 Noise levels are the ratio ‖A n‖ / ‖ψ‖ at the start, which means the same at every width. The paper gives noise_std
-for a ViT-B, where 0.25 is a ratio of 0.2.
+for a ViT-B: 0.25 is a ratio of 0.2.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ _PAPER_WIDTH = 768
 _BEST = 0.25  # of the paper's levels
 _WHERE_LEVELS = (0.2, 0.5, 1.0, 2.0)
 _SCENES = 10_000
-_FIRST_TEST = 10_000  # earlier scenes of the test split were looked at while recipes were chosen
+_FIRST_TEST = 10_000  # earlier scenes of the test split were looked at when recipes were chosen
 
 
 def ratio(noise_std: float) -> float:
@@ -49,7 +49,7 @@ def _table7(asked: Asked) -> Study:
 
 
 def _table8(asked: Asked) -> Study:
-    # Half-resolution targets are masked cell by cell; so must their rivals be, or masks would be varied as well.
+    # Half-resolution targets are masked cell by cell; the other arms must be too, or masks would differ as well.
     full = {"targets": {"resolution": "full"}, "masking": {"cell": 2}}
 
     def half(resolution: str) -> dict[str, Any]:
@@ -113,15 +113,15 @@ def _covariance(asked: Asked) -> Study:
 
 
 def _mae(asked: Asked) -> Study:
-    """The paper reports no numbers: attempts "were not successful"."""
-    # The targets and masks of the recipe are those of I-JEPA; MAE has its own.
+    """The paper gives no numbers, only that attempts "were not successful"."""
+    # The targets and masks of the recipe are I-JEPA's; MAE has its own.
     mae = {"method": "mae", "targets": dataclasses.asdict(Targets()), "masking": {"kind": None, "cell": 1}}
     arms = (Arm("MAE, sin-cos", {**SINCOS, **mae}), Arm("MAE, StoP", {**asked.noisy(), **mae}))
     return Study("mae", "Do stochastic positions help where pixels are predicted?", arms)
 
 
 def _where(asked: Asked) -> Study:
-    """Stochastic positions less sin-cos, for scenes whose parts are ever freer in their place, at several levels."""
+    """Stochastic positions against sin-cos at several noise levels, on scenes with ever freer locations of parts."""
     arms = []
     for freedom in asked.settings.where:
         train, test = _scenes(asked.recipe.data, freedom)
@@ -131,12 +131,12 @@ def _where(asked: Asked) -> Study:
         arms.append(Arm(baseline, {"data": train, **SINCOS}, level=0.0, **own))
         for level in filter(None, asked.settings.levels or _WHERE_LEVELS):
             arms.append(Arm(f"{series}, noise {level:g}", {"data": train, **asked.noisy(level)}, level=level, **own))
-    title = "Do stochastic positions help where what is predictable and where is not?"
+    title = "Do stochastic positions help if content is predictable but its location is not?"
     return Study("where", title, tuple(arms), "surface", seeds=5)
 
 
 def _scenes(data: str | list[str] | None, freedom: float) -> tuple[str, str]:
-    """Names of training and test scenes, a fifth as many."""
+    """Names of the training scenes and of a fifth as many test scenes."""
     if not isinstance(data, str) or data.partition(":")[0] != "scenes":
         raise UserError(f"data is {data}, but the study where needs the built-in scenes. Use data=scenes:10000.")
     if not 0 <= freedom <= 1:

@@ -1,4 +1,4 @@
-"""The studies by name, and what they come to on these images and this machine: arms that can be run, and the runs."""
+"""Turns the names of studies into the arms and runs that are possible with these images on this machine."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ _OF_ONE_NUMBER = ("fig3", "fig4", "noise", "ema", "lr", "grid", "where")
 
 @dataclass(kw_only=True)
 class Ablation(StudySettings):
-    """What is asked, and the recipe that all arms share but for what they vary; its seed is the first one."""
+    """Settings of the study and the recipe that its arms change; the recipe's seed is the first seed."""
 
     base: Recipe
 
     @property
     def folder(self) -> Path:
-        """For runs, tables and figures."""
+        """Folder for runs, tables and figures."""
         return Path(self.out)
 
     @property
@@ -49,12 +49,12 @@ class Ablation(StudySettings):
 
 @dataclass(frozen=True)
 class Agenda:
-    """All that is to be done.
+    """The studies and all of their runs.
 
     Args:
         role: of the test images, "validation" or "test".
-        runs: by names of study and arm, a run a seed.
-        warnings: of test images that are not new to the encoders or probes, in sentences.
+        runs: by names of study and arm, one run for each seed.
+        warnings: sentences about test images that encoders or probes have seen before.
     """
 
     train: ImageSource
@@ -66,12 +66,12 @@ class Agenda:
 
     @cached_property
     def work(self) -> dict[Path, StudyRun]:
-        """By folder, as arms that come to the same run share it; seed by seed, for whole pairs if it is stopped."""
+        """Runs by folder: equal arms share one. Seed by seed, so that a stopped study has complete pairs."""
         seeds = range(max(map(len, self.runs.values())))
         return {run.folder: run for place in seeds for own in self.runs.values() for run in own[place : place + 1]}
 
     def of(self, study: Study) -> dict[str, list[StudyRun]]:
-        """By arm."""
+        """The runs of each arm."""
         return {arm.name: self.runs[study.name, arm.name] for arm in study.arms}
 
     def seeds(self, study: Study) -> list[int]:
@@ -79,7 +79,7 @@ class Agenda:
 
 
 def make_agenda(asked: Ablation, console: Console) -> Agenda:
-    """Opens the images. Refuses what cannot be done before anything is started."""
+    """Opens the images, and refuses impossible settings before anything is started."""
     names = names_of(asked.study)
     if asked.base.data is None:
         raise UserError("No data was named. Give `data` a folder of images, or 'scenes' for the built-in ones.")
@@ -120,7 +120,7 @@ def make_agenda(asked: Ablation, console: Console) -> Agenda:
 
 
 def names_of(study: str) -> tuple[str, ...]:
-    """The study of this name, or all of a group."""
+    """The study of this name, or all studies of this group."""
     known = (*_BUILDERS, *GROUPS)
     if study not in known:
         raise UserError(f"There is no study '{study}'.{did_you_mean(study, known)} There are {', '.join(known)}.")
@@ -128,23 +128,23 @@ def names_of(study: str) -> tuple[str, ...]:
 
 
 def find_studies(settings: StudySettings, recipe: Recipe) -> list[Study]:
-    """The study that is asked for, or all of a group. recipe: what all arms share, with nothing left open."""
+    """The chosen study, or all studies of a group. recipe: the shared recipe, with all values settled."""
     names = names_of(settings.study)
     if settings.levels and (len(names) > 1 or names[0] not in _OF_ONE_NUMBER):
         raise UserError(
-            f"levels are given, and {settings.study} does not vary one number. Leave them out, or choose one of "
+            f"levels are given, but {settings.study} does not vary one number. Leave them out, or choose one of "
             f"{', '.join(_OF_ONE_NUMBER)}."
         )
     if settings.arms and len(names) > 1:
         raise UserError(
-            f"arms are given, and {settings.study} is {len(names)} studies. Leave them out, or choose one."
+            f"arms are given, but {settings.study} is {len(names)} studies. Leave them out, or choose one study."
         )
     studies = [_BUILDERS[name](Asked(settings, recipe)) for name in names]
     return [study.only(settings.arms) for study in studies] if settings.arms else studies
 
 
 def _data(asked: Ablation, data: Data) -> tuple[Data, Data | None, str]:
-    """Names of the images to pre-train on and to measure on, and what the latter are."""
+    """Names of the images to pre-train on and to measure on, and the role of the latter."""
     if asked.study == "where":
         if asked.test is not None:
             raise UserError(f"test is {asked.test}, but the study where has test scenes of its own. Leave it out.")
@@ -162,9 +162,9 @@ def _data(asked: Ablation, data: Data) -> tuple[Data, Data | None, str]:
 def _runs_of(
     study: Study, runs: Runs, seeds: Sequence[int], console: Console, alone: bool
 ) -> dict[str, list[StudyRun]]:
-    """By arm. Arms that cannot be carried out, or come to the run of an earlier one, are left out, with the reason.
+    """The runs of each arm. Leaves out arms that cannot be run or equal an earlier one, and prints why.
 
-    alone: whether there is no other study, so that one that cannot be carried out is an error.
+    alone: whether this is the only study; then it is an error if it cannot be run.
     """
     found: dict[str, list[StudyRun]] = {}
     for arm in study.arms:
@@ -190,11 +190,11 @@ def _runs_of(
 
 
 def _refuse_positions(positions: Positions) -> None:
-    """Of the recipe's positions, arms keep how the level goes on over the run, and set kind and level themselves."""
+    """Refuses settings of positions that arms ignore: they keep its schedule, and set kind and level themselves."""
     usual = Positions()
     for name in ("convention", "covariance", "noise_on", "l1"):
         if getattr(positions, name) != getattr(usual, name):
             raise UserError(
-                f"positions.{name}={getattr(positions, name)} is given, but the arms of this study have positions of "
-                "their own. Leave it out; `noise` and `levels` set noise levels."
+                f"positions.{name}={getattr(positions, name)} is given, but the arms of this study set positions "
+                "themselves. Leave it out; `noise` and `levels` set noise levels."
             )

@@ -1,4 +1,4 @@
-"""Processes of runs: a few at a time, each with its part of the machine, stopped together, gone with their parent."""
+"""Carries out runs in processes: a few at a time, each with its share of the machine; they stop with their parent."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ class TaskRun:
 
     folder: str
     recipe: dict[str, Any]
-    baseline: Baseline | None = None  # measured instead of a trained encoder
+    baseline: Baseline | None = None  # what to measure instead of a trained encoder
     measured: bool = True
 
     @property
@@ -45,9 +45,9 @@ class Task:
     """Runs that one process carries out."""
 
     log: Path  # file for what the process prints
-    runs: tuple[TaskRun, ...]  # one or, where they are short, several
+    runs: tuple[TaskRun, ...]  # one, or several short ones
     data: Data  # images to train on
-    test: Data | None = None  # images to measure on; None where nothing is measured
+    test: Data | None = None  # images to measure on; None if nothing is measured
     measuring: dict[str, Any] = field(default_factory=dict)  # what is measured, as plain values
     nice: int = 0  # niceness of the process, 0 to 19
     begun: float = 0.0  # when the process was started
@@ -68,9 +68,9 @@ class Task:
 def carry_out(
     tasks: Sequence[Task], at_a_time: int, stop: Stop, look: Callable[[list[Task]], None] = lambda going: None
 ) -> Generator[tuple[Task, bool], None, None]:
-    """Yield each task when it ends, and whether it was finished (False if someone stopped it).
+    """Yield each task when it ends, and whether it was finished (False if it was stopped).
 
-    After one was stopped or failed, or `stop` is requested, no more are started and the others are asked to leave.
+    Once a task is stopped or fails, or `stop` is requested, no more are started and the others are asked to end.
     `look` is called with the running tasks several times a second.
     """
     waiting = list(tasks)
@@ -100,10 +100,10 @@ def carry_out(
 
 
 def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
-    """Ask processes to leave: one that trains saves first, one that measures leaves at once."""
+    """Ask processes to end: one that is training saves first, one that is measuring ends at once."""
     while processes:
         for process in processes:
-            process.terminate()  # again and again, as one that was just saving may have begun to measure
+            process.terminate()  # again and again: a process that was saving may go on to measure
         deadline = time.monotonic() + _SECONDS_BETWEEN_SIGNALS
         while processes and time.monotonic() < deadline:
             processes = [process for process in processes if process.poll() is None]
@@ -111,7 +111,7 @@ def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
 
 
 def begin(task: Task, slot: int, at_a_time: int) -> "subprocess.Popen[bytes]":
-    """Start the process. slot: its number among those that run at a time, which decides its part of the machine."""
+    """Start the process. slot: its number among simultaneous processes, which decides its cores and GPUs."""
     path = replace(task, begun=time.time()).save()
     with task.log.open("wb") as output:
         return subprocess.Popen(
@@ -120,17 +120,17 @@ def begin(task: Task, slot: int, at_a_time: int) -> "subprocess.Popen[bytes]":
             stdout=output,
             stderr=subprocess.STDOUT,
             env=_share(slot, at_a_time),
-            start_new_session=True,  # Ctrl-C is for us, who then ask each run once to save and leave
+            start_new_session=True,  # Ctrl-C must reach only this process, which then asks each run to save and end
         )
 
 
 def usual_jobs(device: torch.device) -> int:
-    """Runs at a time: one for each core of a CPU, as threads that wait for each other waste a core that is busy."""
+    """Runs at a time: one for each core of a CPU, since threads that wait for each other waste busy cores."""
     return cores() if device.type == "cpu" else 1
 
 
 def end_with(parent: int) -> None:
-    """Send SIGTERM to this process, until it stops, once its parent is gone, which may be so already."""
+    """Once the parent is gone (perhaps already), send SIGTERM to this process until it stops."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -143,17 +143,17 @@ def end_with(parent: int) -> None:
 
 
 def give_way(nice: int) -> None:
-    """Let other processes go first. nice: 0 to 19, the more the further behind."""
+    """Let other processes go first. nice: 0 to 19, the higher the lower the priority."""
     if not nice:
         return
     os.nice(nice)
-    # Where Linux shares cores among sessions, niceness only counts inside one, and each run is a session of its own.
+    # With autogroups, Linux applies niceness only inside a session, and each run is a session of its own.
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
 
 def _share(slot: int, at_a_time: int) -> dict[str, str]:
-    """An environment with this process's part of the cores and of the GPUs."""
+    """The environment of a process, with its share of the cores and GPUs."""
     environment = dict(os.environ)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // at_a_time)))
     environment.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as the command line does before it imports torch
@@ -167,5 +167,5 @@ def _share(slot: int, at_a_time: int) -> dict[str, str]:
 
 def _last_words(log: Path, code: int) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    killed = "It was killed, perhaps for want of memory. " if code == -signal.SIGKILL else ""
-    return f"{killed}Its last words: {' '.join(lines[-3:]) or 'none'} (all of them: {log})"
+    killed = "It was killed, perhaps because memory ran out. " if code == -signal.SIGKILL else ""
+    return f"{killed}Its log ends with: {' '.join(lines[-3:]) or 'nothing'} (whole log: {log})"

@@ -1,7 +1,7 @@
-"""The runs of a study: an ordinary, resumable run folder for each arm and seed; arms that are the same share it.
+"""The runs of a study: an ordinary, resumable run folder for each arm and seed; equal arms share one.
 
 Runs of one seed are paired: they start from the same weights and see the same images in the same order through the
-same masks, because each of these is a function of the seed and of nothing that is varied.
+same masks, because these depend on the seed and not on what the arms vary.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ _LONGEST_NAME = 180  # of a folder; file systems allow 255 bytes
 
 @dataclass(frozen=True)
 class TestImages:
-    """Images that encoders are measured on. data: their name, by which a process opens them."""
+    """Images that encoders are measured on. data: the name by which a process opens them."""
 
     data: Data
     source: ImageSource
@@ -45,14 +45,14 @@ class TestImages:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One arm with one seed: what is trained, and how it is measured."""
+    """One arm with one seed: its plan, and how it is measured."""
 
     folder: Path  # NAME-seed=N, a run folder
     plan: Plan
-    train: ImageSource  # scenes that nobody drew will do
-    test: TestImages | None = None  # None where the log tells all
+    train: ImageSource  # may be undrawn scenes
+    test: TestImages | None = None  # None if the log has all numbers
     how: Measuring = field(default_factory=Measuring)
-    baseline: Baseline | None = None  # an encoder to measure that is not trained
+    baseline: Baseline | None = None  # measured instead of a trained encoder
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class StudyRun:
 
     @property
     def arm(self) -> str:
-        """The same for all seeds."""
+        """The folder's name without the seed."""
         return self.name.rpartition("-seed=")[0]
 
     @property
@@ -93,7 +93,7 @@ class StudyRun:
         return self.how.described(self.train, self.test.source)
 
     def numbers(self) -> dict[str, float] | None:
-        """What was measured; None where that is still to be done."""
+        """The measured numbers; None if not measured yet."""
         return measured(self.folder, self._asked)
 
     def logged_step(self) -> int:
@@ -101,14 +101,14 @@ class StudyRun:
         return int(records[-1]["step"]) if records else 0
 
     def warnings(self) -> list[str]:
-        """Of the training."""
+        """The warnings of its training."""
         return [str(record["text"]) for record in read_records(RunFolder(self.folder).warnings)]
 
     def require_same(self) -> None:
         """Refuse a folder that holds another run."""
         if self.begun:
             folder = RunFolder(self.folder)
-            # Read as a recipe, so that options younger than the run have the defaults that it was made with.
+            # Read as a recipe, so that options newer than the run get their defaults.
             saved = make_recipe(folder.load_config())
             folder.refuse_changes(self.plan.describe(), FREE_ON_RESUME, plan_of(saved, self.train).describe())
             folder.refuse_other_data(identity(self.train))
@@ -129,7 +129,7 @@ def task_of(runs: list[StudyRun], logs: Path, nice: int = 0) -> Task:
 
 
 class Runs:
-    """Makes the runs of arms. base: what all arms share; source: the images of that recipe."""
+    """Makes the runs of arms. base: the recipe that all arms share; source: its images."""
 
     def __init__(
         self,
@@ -144,17 +144,17 @@ class Runs:
         self._described = plan_of(base, source).describe()
 
     def of(self, arm: Arm, seeds: Iterable[int]) -> list[StudyRun]:
-        """One run a seed. Refuses an arm that cannot be carried out.
+        """One run for each seed. Refuses an arm that cannot be run.
 
-        The folder's name says how the plan differs from that of the base, so that arms of different studies that come
-        to the same run share its folder.
+        Folders are named after what the plan changes in that of the base, so equal arms of different studies share
+        them.
         """
         recipe = changed(self.base, arm.fields)
         source = self.source if recipe.data == self.base.data else undrawn_scenes(str(recipe.data))
         plan = plan_of(recipe, source)
         base, own = (dict(flat(described)) for described in (self._described, plan.describe()))
         if own["positions.noise_to_signal"] is not None:
-            own["positions.noise_std"] = None  # it follows
+            own["positions.noise_std"] = None  # follows from noise_to_signal
         different = [
             key
             for key in sorted(own)
@@ -173,13 +173,13 @@ class Runs:
 
 
 def steps_done(folder: Path) -> int:
-    """Of a run, by its last checkpoint."""
+    """Steps of a run up to its last checkpoint."""
     checkpoint = last_checkpoint(RunFolder(folder).checkpoints)
     return 0 if checkpoint is None else int(read_state(checkpoint)["step"])
 
 
 def plan_of(recipe: Recipe, source: ImageSource) -> Plan:
-    """What a run will do on this machine."""
+    """The plan of a run on this machine."""
     return make_plan(recipe, source, *hardware(recipe))
 
 
@@ -199,7 +199,7 @@ def changed(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
 
 
 def hardware(recipe: Recipe) -> tuple[torch.device, int]:
-    """The kind of device that a run will use, and how many of them, without starting anything."""
+    """The kind and number of devices that a run will use, without starting anything."""
     device = Fabric(accelerator=recipe.accelerator, devices=1).device
     here = torch.cuda.device_count() if device.type == "cuda" else 1
     return device, (here if recipe.devices == "auto" else int(recipe.devices)) * recipe.num_nodes

@@ -1,7 +1,7 @@
-"""Studies of the recipe: one lever at a time, and all of them set back one by one.
+"""Studies of the recipe: one setting at a time, and each setting put back to its published value.
 
-Each takes the recipe that it is given and changes what its arms say. The first arm is the published value, or the
-recipe as it is given where several settings are tried.
+Each study changes the given recipe as its arms say. The first arm is the published value, or the given recipe if
+several settings are tried.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ def _ema(asked: Asked) -> Study:
 
 
 def _lr(asked: Asked) -> Study:
-    """Of AdamW for all weights, and of Muon with AdamW for the rest."""
+    """Learning rates of AdamW for all weights, and of Muon with AdamW for the rest."""
     rates = asked.settings.levels
     arms: dict[str, dict[str, Any]] = {f"AdamW {lr:g}": {"kind": "adamw", "lr": lr} for lr in rates or _LR}
     if not rates:
@@ -111,7 +111,7 @@ def _predictor(asked: Asked) -> Study:
         return Arm(f"{size['dim']}x{size['depth']}", {"predictor": {**size, "heads": None}})
 
     arms = [arm(width, depth) for width in (0.5, 1.0) for depth in (0.5, 1.0, 0.25)]
-    different = {one.name: one for one in arms}  # a shallow encoder has no quarter of its depth
+    different = {one.name: one for one in arms}  # shallow encoders: fractions of the depth round to the same arm
     return Study("predictor", "How large should the predictor be?", tuple(different.values()))
 
 
@@ -132,7 +132,7 @@ def _grid(asked: Asked) -> Study:
     if others or len(sides) < 2:
         raise UserError(
             f"image_size is {asked.recipe.image_size}, which leaves the study grid fewer than two numbers of patches "
-            "to compare. Use one size, such as 64, or name several as `levels`."
+            "to compare. Use one size, such as 64, or set `levels` to several numbers per side."
         )
     arms = (Arm(f"{side}x{side * width // height}", {"patch_size": height // side}) for side in sides)
     return Study("grid", "How many patches?", tuple(arms))
@@ -150,7 +150,7 @@ def _embedding(asked: Asked) -> Study:
 
 
 def _combined(asked: Asked) -> Study:
-    """Every lever set back to what was published, one at a time, and all together. What is as published drops out."""
+    """Each setting put back to its published value, one at a time and all together; unchanged ones drop out."""
     recipe = asked.recipe
     assert recipe.batch_size and recipe.epochs
     published = with_defaults(Recipe(), "published", published_lr(recipe.batch_size))

@@ -1,4 +1,4 @@
-"""What a study is: arms that differ in what is asked, each compared with one of them."""
+"""Studies: arms that differ in the settings under study, each compared with a baseline arm."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,38 +11,38 @@ from flexpredict.settings.positions import Positions
 from flexpredict.settings.recipe import Recipe
 
 SINCOS: dict[str, Any] = {"positions": {"kind": "sincos"}}
-_KEPT = ("hold", "schedule", "final_level")  # of the recipe's positions, in arms that have tied noise
+_KEPT = ("hold", "schedule", "final_level")  # settings of the recipe's positions that arms with tied noise keep
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One thing to try: the recipe of the study with other `fields`. Positions and augmentation are replaced."""
+    """The study's recipe with other `fields`. Positions and augmentation are replaced as a whole."""
 
     name: str  # in tables and figures
     fields: dict[str, Any]
     paper: float | None = None  # accuracy in the paper
-    level: float | None = None  # place on the axis of a curve
-    series: str = ""  # the curve, where there are several
-    against: str = ""  # the arm that it is compared with (default: the first)
-    test: str | None = None  # images to measure on, where each arm has its own
+    level: float | None = None  # x value in a curve
+    series: str = ""  # name of its curve, if there are several
+    against: str = ""  # name of the arm to compare with (default: the first)
+    test: str | None = None  # images to measure on, if arms have their own
 
 
 @dataclass(frozen=True)
 class Study:
-    """Arms that are compared with the first of them, unless they say otherwise.
+    """Arms that are compared with the first one, or with the arm in `against`.
 
     Its figure has points, curves over the level, the norms of A and m̃ over it, or a surface over series and level.
     """
 
     name: str
-    title: str  # what is asked
+    title: str  # the question
     arms: tuple[Arm, ...]
     form: Literal["points", "curves", "norms", "surface"] = "points"
-    seeds: int = 3  # runs of each arm, if the settings do not say
+    seeds: int = 3  # runs of each arm, unless the settings say otherwise
 
     @property
     def probes(self) -> bool:
-        """Whether encoders are to be evaluated; norms are in the logs."""
+        """Whether encoders are evaluated; norms are in the logs."""
         return self.form != "norms"
 
     def baseline(self, arm: Arm) -> Arm:
@@ -50,7 +50,7 @@ class Study:
         return next((other for other in self.arms if other.name == arm.against), self.arms[0])
 
     def only(self, names: Sequence[str]) -> "Study":
-        """With the arms of these names, and those that they are compared with."""
+        """The study with only the arms of these names and their baselines."""
         known = {arm.name: arm for arm in self.arms}
         for name in names:
             if name not in known:
@@ -62,7 +62,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Asked:
-    """What arms are made from: the settings of the study, and the shared recipe with nothing left open."""
+    """The input for arms: settings of the study, and the shared recipe with all values settled."""
 
     settings: StudySettings
     recipe: Recipe

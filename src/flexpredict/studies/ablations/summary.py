@@ -7,12 +7,12 @@ from flexpredict.evaluation.results import mean_and_interval
 from flexpredict.studies.ablations.measuring import LOCATION, NORMS
 from flexpredict.studies.ablations.study import Arm, Study
 
-_TWO_DIGITS = ("place R²", *NORMS.values())  # all else is in percent
+_TWO_DIGITS = ("place R²", *NORMS.values())  # all others are in percent
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds, half of its 95 % interval (none for one seed), and the values themselves."""
+    """A mean over seeds, half of its 95 % interval (None for one seed), and the values themselves."""
 
     mean: float
     half: float | None
@@ -25,7 +25,7 @@ class Estimate:
 
     @property
     def sign(self) -> int:
-        """1 or -1 where the whole interval is on one side of zero, else 0."""
+        """1 or -1 if the whole interval is on one side of zero, else 0."""
         if self.half is None or abs(self.mean) <= self.half:
             return 0
         return 1 if self.mean > 0 else -1
@@ -37,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """An arm: each quantity, and its difference to the baseline seed by seed (none for the baseline itself)."""
+    """Estimates of an arm, and of its paired differences to the baseline (empty for the baseline itself)."""
 
     arm: Arm
     numbers: dict[str, Estimate]
@@ -47,7 +47,7 @@ class Row:
 
 def summarize(study: Study, found: dict[str, list[dict[str, float]]]) -> list[Row]:
     """found: for each arm by name, the numbers of each seed in their order."""
-    # A patch of a few pixels has no half, so an arm may lack a number that others have.
+    # Patches of a few pixels cannot be shifted by half, so an arm may lack a number that others have.
     every = [numbers for own in found.values() for numbers in own]
     names = [name for name in every[0] if all(name in numbers for numbers in every)]
     rows = []
@@ -71,7 +71,7 @@ def summarize(study: Study, found: dict[str, list[dict[str, float]]]) -> list[Ro
 
 
 def tables(study: Study, rows: list[Row]) -> dict[str, list[list[str]]]:
-    """By title: cells, with a line of headings first. A difference whose interval excludes zero is **bold**."""
+    """Tables by title, headings first. A difference whose interval excludes zero is **bold**."""
     names = list(rows[0].numbers)
     if not study.probes:
         return {"Norms at the end of training": _table(rows, names)}
@@ -109,12 +109,12 @@ def _difference(row: Row, name: str) -> str:
 
 
 def digits_of(name: str) -> int:
-    """Decimal places that a quantity is shown with."""
+    """Decimal places of a quantity."""
     return 2 if name in _TWO_DIGITS else 1
 
 
 def table_rows(study: Study, rows: list[Row]) -> list[dict[str, object]]:
-    """One row an arm, with each mean, half its 95 % interval, and the paired difference likewise."""
+    """One row for each arm: means, paired differences, and half the 95 % interval of each."""
     table: list[dict[str, object]] = []
     for row in rows:
         against = study.baseline(row.arm).name if row.differences else ""
@@ -128,7 +128,7 @@ def table_rows(study: Study, rows: list[Row]) -> list[dict[str, object]]:
 
 
 def seed_rows(study: Study, rows: list[Row], seeds: Sequence[int]) -> list[dict[str, object]]:
-    """One row a seed and arm, for those who want to compute something else."""
+    """One row for each seed and arm, for computations of one's own."""
     return [
         {
             **_facts(study, row),

@@ -1,1 +1,1 @@
-"""One file for each figure: pictures of what stochastic positions do, with the numbers behind them."""
+"""Figures of what stochastic positions do, with the numbers behind them: one file for each."""

@@ -1,7 +1,7 @@
 """Which positional frequencies the learned covariance hides, and how far the noise moves a token.
 
-The paper guesses that high frequencies may get more variance than low ones. The figure shows what is: the variance of
-A n in each frequency of ψ, by itself and over the variance that ψ has there on this grid.
+The paper guesses that high frequencies may get more variance than low ones. The figure shows the measured variance of
+A n in each frequency of ψ, by itself and relative to the variance of ψ in this frequency on this grid.
 """
 
 from collections.abc import Sequence
@@ -30,37 +30,37 @@ from flexpredict.studies.analyses.opening import OpenedModel
 from flexpredict.studies.analyses.output import Analysis, places_for
 from flexpredict.studies.figures import COLORS, GRAY, drawing, plain_ticks
 
-# Runs without noise have an A all the same. It is shown at the level that the paper's ViT-B starts with.
+# Runs without noise have an A as well. It is shown at the level that the paper's ViT-B starts with.
 _RATIO_WITHOUT_NOISE = 0.2
-_FEW = 0.01  # the share of tokens that must be misplaced for the blur to have begun
+_FEW = 0.01  # blur starts at the level that misplaces this share of tokens
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseOfRun:
-    """What the noise of one run hides; `new_` is before training."""
+    """The effect of the noise of one run; `new_`: before training."""
 
     opened: OpenedModel
-    noise_std: float  # or the level it is shown at, if it has none
+    noise_std: float  # of the run, or the level it is shown at if it has no noise
     bands: Bands
     new_bands: Bands
     spectrum: Spectrum
     new_spectrum: Spectrum
-    levels: Tensor  # the noise_std at which each of many draws would be taken for another place, ascending
+    levels: Tensor  # for many draws, the noise_std at which each is mistaken for another position, ascending
     log: list[tuple[float, float]]  # step, and location blur in patches
 
     @property
     def start(self) -> float:
-        """The noise_std at which one token in a hundred is taken for another place."""
+        """The noise_std at which one token in a hundred is mistaken for another position."""
         return float(self.levels[int(_FEW * len(self.levels))])
 
     @property
     def misplaced(self) -> float:
-        """The share of tokens that are taken for another place."""
+        """The share of tokens that are mistaken for another position."""
         return float((self.levels < self.noise_std).double().mean())
 
 
 def noise_of(opened: OpenedModel, noise_std: float | None = None, seed: int = 0) -> NoiseOfRun:
-    """noise_std: another level than the run's own."""
+    """Compute the effect of a run's noise. noise_std: a level other than the run's own."""
     matrix, positions, grid = opened.matrix, opened.positions, opened.tokens.grid
     level = opened.level(noise_std) or _RATIO_WITHOUT_NOISE / noise_to_signal(matrix, positions, 1.0)
     new = opened.new_matrix
@@ -78,7 +78,7 @@ def noise_of(opened: OpenedModel, noise_std: float | None = None, seed: int = 0)
 
 
 def draw_blur(models: Sequence[OpenedModel], out: Path, *, noise_std: float | None = None, seed: int = 0) -> Analysis:
-    """blur.png and blur.json, for a few runs in one figure."""
+    """Write blur.png and blur.json, with a few runs in one figure."""
     if not 1 <= len(models) <= len(COLORS):
         raise UserError(f"The blur figure shows 1 to {len(COLORS)} runs, not {len(models)}.")
     runs = [noise_of(opened, noise_std, seed) for opened in models]
@@ -116,8 +116,8 @@ def _in_words(run: NoiseOfRun) -> list[str]:
         rows, columns = run.opened.tokens.grid
         lines.append(
             f"{label}: the location blur in the log is zero throughout, as on a grid of {rows}x{columns} patches the "
-            f"true place stays nearest at this level. One token in a hundred is taken for another from noise_std "
-            f"{run.start:.3g} on, {run.start / run.noise_std:.1f} times the level of {run.noise_std:.3g}."
+            f"true position stays nearest at this level. One token in a hundred is mistaken for another from "
+            f"noise_std {run.start:.3g} on, {run.start / run.noise_std:.1f} times the level of {run.noise_std:.3g}."
         )
     return lines
 
@@ -191,7 +191,7 @@ def _draw_log(axis: Any, runs: Sequence[NoiseOfRun]) -> None:
     note = "" if noisy else "no log of a run with noise"
     if noisy and not any(blur for run in runs for _, blur in run.log):
         axis.set_ylim(-0.05, 1.0)
-        note = "zero throughout: on so small a grid\nthe true place stays nearest"
+        note = "zero throughout: on so small a grid\nthe true position stays nearest"
     axis.text(0.5, 0.5, note, ha="center", transform=axis.transAxes)
     axis.set(xlabel="step", ylabel="mean distance (patches)", title="Location blur over training")
 
@@ -204,7 +204,7 @@ def _draw_moved(axis: Any, runs: Sequence[NoiseOfRun]) -> None:
         label = f"{run.opened.label}: {label} {run.noise_std:.2g}"
         axis.axvline(run.noise_std, color=color, linestyle="-.", linewidth=1.2, label=label)
     first = min(min(float(run.levels[0]), run.noise_std) for run in runs) / 2
-    # The last few draws point away from the grid and are never taken for another place.
+    # The last few draws point away from the grid and are never mistaken for another position.
     last = max(float(run.levels[len(run.levels) * 9 // 10]) for run in runs)
     axis.set(xscale="log", xlim=(first, last), ylim=(0, 100), xlabel="noise_std")
-    axis.set(ylabel="tokens taken for another place (%)", title="At which level the place is lost")
+    axis.set(ylabel="tokens mistaken for another (%)", title="Level at which the position is lost")

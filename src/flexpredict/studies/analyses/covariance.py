@@ -1,4 +1,4 @@
-"""What the noise A n hides: its variance in each frequency of ψ, its spectrum, and when a place is lost to it."""
+"""The noise A n: its variance in each frequency of ψ, its spectrum, and the level at which positions are lost."""
 
 import math
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from flexpredict.training.health import effective_rank
 
 @dataclass(frozen=True, eq=False)
 class Bands:
-    """Variances in each frequency of ψ, its sine and cosine together: of the column first, then of the row."""
+    """Variances in each frequency of ψ, sine and cosine together: first those of columns, then of rows."""
 
-    wavelengths: Tensor  # F, patches a period
+    wavelengths: Tensor  # F, patches per period
     noise: Tensor  # 2 F, of A n
-    signal: Tensor  # 2 F, of ψ over the places of the grid
+    signal: Tensor  # 2 F, of ψ over the grid
 
     @property
     def relative(self) -> Tensor:
-        """Noise over signal, 2 F; not a number where ψ does not vary at all."""
+        """Noise over signal, 2 F; NaN where ψ does not vary."""
         return torch.where(self.signal > 0, self.noise / self.signal, torch.nan)
 
     @property
@@ -34,17 +34,17 @@ class Bands:
 
     @property
     def high_to_low(self) -> float:
-        """How many times more noise the higher half of the frequencies has than the lower half."""
+        """Noise in the higher half of the frequencies over noise in the lower half."""
         high, low = self.noise.tensor_split(2, dim=1)
         return float(high.mean() / low.mean())
 
 
 def frequency_bands(matrix: Tensor, positions: Tensor, grid: Grid, noise_std: float) -> Bands:
-    """matrix: d_p d_n, what projects the noise; positions: ψ N d_p, which must be sines and cosines."""
+    """matrix: d_p d_n, projects the noise; positions: ψ N d_p, which must be sines and cosines."""
     dim = positions.shape[1]
     if dim % 4 or not torch.allclose(positions, sincos_positions(grid, dim).to(positions), atol=1e-4):
         raise UserError(
-            "The positions of this run are learned ones, which have no frequencies. The blur figure needs a run with "
+            "The positions of this run are learned and have no frequencies. The blur figure needs a run with "
             "positions.kind=stochastic or sincos."
         )
     # Sines of falling frequency come first, then their cosines.
@@ -66,9 +66,9 @@ class Spectrum:
 
     @property
     def ratio_by_chance(self) -> float:
-        """Standard deviation of `Bands.high_to_low` if directions of the noise had nothing to do with frequencies.
+        """Standard deviation of `Bands.high_to_low` if directions of the noise were independent of frequencies.
 
-        For eigenvectors at random a variance on the diagonal differs from the mean by a share of variance
+        For random eigenvectors, a diagonal variance over the mean variance has variance
         2 / (d + 2) · (d / r - 1), where r = (Σλ)² / Σλ². Few directions (a small r) differ a lot by chance.
         """
         dim = len(self.eigenvalues)
@@ -83,7 +83,7 @@ def spectrum(matrix: Tensor, noise_std: float) -> Spectrum:
 
 
 def moving_levels(matrix: Tensor, positions: Tensor, key: int = 0, draws: int = 32) -> Tensor:
-    """The noise_std at which each draw is first read as another place than its own, ascending: (draws·N).
+    """The noise_std from which each draw is nearer to another position than to its own, ascending: (draws·N).
 
     ψ_j + s A n is nearer to ψ_k than to ψ_j once s > ‖ψ_k - ψ_j‖² / 2 (ψ_k - ψ_j)·A n, so no search is needed. The
     draws are those of `flexpredict.model.positions.location_blur` for the same key.
@@ -98,7 +98,7 @@ def moving_levels(matrix: Tensor, positions: Tensor, key: int = 0, draws: int = 
 
 
 def as_values(bands: Bands, found: Spectrum) -> dict[str, Any]:
-    """Plain numbers, for a file."""
+    """The numbers as plain lists, for a file."""
     return {
         "wavelength_patches": bands.wavelengths.tolist(),
         "noise_variance": {"column": bands.noise[0].tolist(), "row": bands.noise[1].tolist()},

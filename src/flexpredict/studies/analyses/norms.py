@@ -1,4 +1,4 @@
-"""What the noise level does to ‖A‖ and ‖m̃‖ (the paper's Figure 4), from the logs of several runs."""
+"""Effect of the noise level on ‖A‖ and ‖m̃‖ (the paper's Figure 4), from the logs of several runs."""
 
 import math
 from collections import defaultdict
@@ -24,12 +24,12 @@ _IN_THE_PAPER = {"A_norm": "falls", "mask_token_norm": "rises"}
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """Norms over one run, and the noise level that it began with."""
+    """Norms over the steps of one run, and its first noise level."""
 
     name: str
     level: float
     steps: tuple[float, ...]
-    norms: dict[str, tuple[float, ...]]  # A_norm and mask_token_norm, one number a step
+    norms: dict[str, tuple[float, ...]]  # A_norm and mask_token_norm, one number for each step
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Level:
 
 
 def logged_run(name: str | Path) -> LoggedRun:
-    """What metrics.jsonl of a run folder says."""
+    """Reads the norms from metrics.jsonl of a run folder."""
     folder = RunFolder(Path(name).expanduser())
     if not folder.path.is_dir():
         raise UserError(f"There is no run folder '{printable(str(name))}' (looked for in {Path.cwd()}).")
     run_config(folder)
     records = [record for record in read_records(folder.metrics) if all(key in record for key in NORMS)]
     if not records:
-        raise UserError(f"{folder.metrics} says nothing of ‖A‖ and ‖m̃‖. Give runs that have trained for a while.")
+        raise UserError(f"{folder.metrics} has no values of ‖A‖ and ‖m̃‖. Give runs that have trained for a while.")
     return LoggedRun(
         str(name),
         _level(records[0]),
@@ -59,7 +59,7 @@ def logged_run(name: str | Path) -> LoggedRun:
 
 
 def by_level(runs: Sequence[LoggedRun]) -> list[Level]:
-    """Runs of one noise level together, levels ascending."""
+    """Groups runs by noise level, in ascending order."""
     groups: dict[float, list[LoggedRun]] = defaultdict(list)
     for run in runs:
         groups[run.level].append(run)
@@ -70,7 +70,7 @@ def by_level(runs: Sequence[LoggedRun]) -> list[Level]:
 
 
 def draw_norms(names: Sequence[str | Path], out: Path) -> Analysis:
-    """norms.png and norms.csv (a row for each logged step of each run)."""
+    """Write norms.png and norms.csv (a row for each logged step of each run)."""
     runs = [logged_run(name) for name in names]
     levels = by_level(runs)
     picture, data = places_for(out, "norms", "csv")
@@ -99,13 +99,13 @@ def draw_norms(names: Sequence[str | Path], out: Path) -> Analysis:
 
 
 def _level(first: dict[str, Any]) -> float:
-    """The noise_std of the recipe. Levels that an image's context predicts are logged with that factor."""
+    """The noise_std of the recipe: logged levels are multiplied by the factor predicted from the context, if any."""
     level = first.get("noise_std", 0.0) / first.get("noise_scale", 1.0)
-    return float(f"{level:.4g}")  # Rounding in a log must not make two levels of one.
+    return float(f"{level:.4g}")  # Rounding in a log must not split a level in two.
 
 
 def _trend(levels: Sequence[Level], key: str) -> str:
-    """From the least to the most noise, compared with the paper, and whether the change is more than chance."""
+    """Describes the change from least to most noise: as in the paper or not, and whether it may be chance."""
     first, last = levels[0].norms[key], levels[-1].norms[key]
     seen = "falls" if last.mean < first.mean else "rises" if last.mean > first.mean else "stays as it is"
     verdict = "as in the paper" if seen == _IN_THE_PAPER[key] else f"while in the paper it {_IN_THE_PAPER[key]}"

@@ -1,4 +1,4 @@
-"""The model of a run at one of its checkpoints, or that of a published checkpoint, to be looked at."""
+"""Opens the model of a run at one of its checkpoints, or of a published checkpoint, for analysis."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -26,16 +26,16 @@ from flexpredict.training.starting_weights import adopted, start_from
 class OpenedModel:
     """A model in evaluation mode."""
 
-    name: str  # as it was asked for
+    name: str  # as given by the user
     recipe: Recipe
     model: Method  # with the weights of the checkpoint
     step: int | None  # of the checkpoint; None for published ones
     noise_std: float  # at that step
-    new_matrix: Tensor  # d_p d_n, what projected the noise before training
+    new_matrix: Tensor  # d_p d_n, `matrix` before training
 
     @property
     def label(self) -> str:
-        """Short enough for a legend."""
+        """A short name for legends."""
         return printable(Path(self.name).resolve().name)
 
     @property
@@ -49,7 +49,7 @@ class OpenedModel:
 
     @property
     def matrix(self) -> Tensor:
-        """What projects the noise, d_p d_n: A, unless the recipe says otherwise."""
+        """The matrix that projects the noise, d_p d_n: A, unless the recipe says otherwise."""
         return self.tokens.stochastic.noise_matrix.detach().float()
 
     @property
@@ -58,7 +58,7 @@ class OpenedModel:
         return parse_image_sizes(self.recipe.image_size)[0]
 
     def level(self, noise_std: float | None) -> float:
-        """The noise level that is asked for, by default the run's own."""
+        """The given noise level, by default the run's own."""
         if noise_std is None:
             return self.noise_std
         if not 0 <= noise_std < math.inf:
@@ -69,13 +69,13 @@ class OpenedModel:
 def open_model(name: str | Path, step: int | None = None, heads: int | None = None) -> OpenedModel:
     """Open a run folder at its last checkpoint (or another that was kept), or a checkpoint of I-JEPA or StoP.
 
-    heads: attention heads of a published checkpoint whose width does not tell.
+    heads: attention heads of a published checkpoint, if they cannot be derived from its width.
     """
     resolved = resolve_name(name)
     if resolved.kind == "run" or (resolved.kind == "checkpoint" and resolved.path.is_dir()):
         return _run(RunFolder(resolved.path), str(name), step)
     if step is not None:
-        raise UserError(f"step={step} chooses a checkpoint of a run folder, which {printable(str(name))} is not.")
+        raise UserError(f"step={step} chooses a checkpoint of a run folder, but {printable(str(name))} is not one.")
     return _published(str(name), heads)
 
 
@@ -91,10 +91,10 @@ def run_config(folder: RunFolder) -> Recipe:
 def _run(folder: RunFolder, name: str, step: int | None) -> OpenedModel:
     recipe = run_config(folder)
     checkpoint = newest_checkpoint(folder.checkpoints) if step is None else _kept(folder.checkpoints, step)
-    step = int(read_state(checkpoint)["step"])  # its name may be "last", in a copy without links
+    step = int(read_state(checkpoint)["step"])  # in a copy without links its name may be "last"
     model, new_matrix = _new(recipe)
     load_model(checkpoint, model)
-    # The log knows better than the recipe, where the level follows a schedule or is predicted from the context.
+    # The level may follow a schedule or be predicted from the context, so prefer the log to the recipe.
     known = (record for record in read_records(folder.metrics) if "noise_std" in record)
     logged = [record["noise_std"] for record in known if record.get("step", step + 1) <= step]
     level = logged[-1] if logged else model.masked_tokens.stochastic.noise_std
@@ -106,8 +106,8 @@ def _kept(checkpoints: Path, step: int) -> Path:
     if not (path / "state.json").is_file():
         steps = sorted(int(other.name.removeprefix("step-")) for other in checkpoints.glob("step-*"))
         raise UserError(
-            f"There is no checkpoint of step {step} in {checkpoints}; there are those of "
-            f"{', '.join(map(str, steps)) or 'none'}. Choose one, or train with keep_every to have more."
+            f"There is no checkpoint of step {step} in {checkpoints}; available steps: "
+            f"{', '.join(map(str, steps)) or 'none'}. Choose one, or train with keep_every to keep more."
         )
     return path
 
@@ -117,8 +117,8 @@ def _published(name: str, heads: int | None) -> OpenedModel:
     initial = initial_weights(recipe)
     if not initial.rest:
         raise UserError(
-            f"{printable(name)} has no predictor of I-JEPA or StoP beside its encoder, hence no A to look at. Give a "
-            "run folder, or a whole checkpoint as it was published (.pth.tar)."
+            f"{printable(name)} has an encoder but no predictor of I-JEPA or StoP, so it has no A to analyze. Give "
+            "a run folder, or a complete published checkpoint (.pth.tar)."
         )
     if initial.settings["convention"] != "released":
         recipe = replace(recipe, positions=replace(recipe.positions, kind="sincos"))  # I-JEPA's
@@ -131,7 +131,7 @@ def _published(name: str, heads: int | None) -> OpenedModel:
 
 
 def _new(recipe: Recipe) -> tuple[Method, Tensor]:
-    """The model before training, and what projects its noise."""
+    """The model before training, and the matrix that projects its noise."""
     spec = EncoderSpec.of_config(asdict(recipe))
     model = build_method(recipe, spec.build(recipe.seed))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What an analysis leaves behind: a picture, its data, and what is to be seen in words."""
+"""The output of an analysis: a picture, its data, and a description in words."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Analysis(SimpleResult):
-    """A figure, the file with its data, what is to be seen in words, and a table of the numbers that matter."""
+    """A figure, the file with its data, a description in words, and a table of the main numbers."""
 
     picture: Path
     data: Path
@@ -44,7 +44,7 @@ class Analysis(SimpleResult):
 
 
 def places_for(out: Path, name: str, suffix: str) -> tuple[Path, Path]:
-    """Where the picture and its data go: NAME.png and NAME.SUFFIX in the folder `out`, which is made."""
+    """Paths for the picture and its data: NAME.png and NAME.SUFFIX in the folder `out`, which is created."""
     if out.exists() and not out.is_dir():
         raise UserError(f"out={out} is a file. Name a folder.")
     out.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def places_for(out: Path, name: str, suffix: str) -> tuple[Path, Path]:
 
 
 def write_arrays(path: Path, **arrays: ArrayLike) -> None:
-    """An .npz file."""
+    """Writes an .npz file."""
     values: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
 
     def write(temporary: Path) -> None:

@@ -1,4 +1,4 @@
-"""How alike a stochastic position is to all others (the paper's Figure 5), beside the deterministic one.
+"""How similar a position is to all others, with and without noise (the paper's Figure 5).
 
 For a query patch q the maps show the cosine of ψ_q + A n with each sin-cos position ψ_k: without noise, for one draw
 of n, and on average over many draws.
@@ -23,7 +23,7 @@ from flexpredict.studies.analyses.output import Analysis, places_for, write_arra
 from flexpredict.studies.figures import drawing
 
 _DRAWS_AT_ONCE = 256
-_TITLE_WIDTH = 16  # letters in a line over a map, so that titles do not meet
+_TITLE_WIDTH = 16  # letters per line above a map, so that titles do not overlap
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ def similarities(
     key = stream_key(seed, "noise of the positions figure")
     for start in range(0, draws, _DRAWS_AT_ONCE):
         numbers = torch.arange(start, min(start + _DRAWS_AT_ONCE, draws))
-        # One stream for each draw of each query: more draws leave the earlier ones as they were.
+        # One stream for each draw of each query, so that more draws do not change the earlier ones.
         keys = sample_keys(key, numbers[:, None] * len(positions) + queries)
         moved = asked + noise_std * normal(keys, matrix.shape[1]) @ matrix.T  # draws Q d_p
         cosines = F.normalize(moved, dim=-1) @ places.T
@@ -64,7 +64,7 @@ def draw_positions(
     draws: int = 1000,
     seed: int = 0,
 ) -> Analysis:
-    """positions.png and positions.npz. queries: "ROW,COLUMN", from 1; noise_std: another level than the run's own."""
+    """Write positions.png and positions.npz. queries: "ROW,COLUMN", from 1; noise_std: default, the run's own."""
     if draws < 1:
         raise UserError(f"draws={draws} is too small: at least one draw is needed.")
     grid, level = opened.tokens.grid, opened.level(noise_std)
@@ -81,11 +81,11 @@ def draw_positions(
     _draw(picture, columns, asked, grid, f"{opened.label}: ‖A n‖ / ‖ψ‖ = {ratio:.2f}")
     factor, rest = _shrinkage(found)
     lines = [
-        f"Noise of {ratio:.2f} times the length of ψ. On average it multiplies the map by {factor:.2f}; what "
-        f"that leaves unexplained of the map's shape is {100 * rest:.1f} % of its variance.",
+        f"The noise is {ratio:.2f} times as long as ψ. On average it multiplies the map by {factor:.2f}; this "
+        f"leaves {100 * rest:.1f} % of the variance of the mean map unexplained.",
     ]
     if not level:
-        lines.append("This run has no noise, so the columns are equal. Give noise_std to see what some would do.")
+        lines.append("This run has no noise, so the columns are equal. Give noise_std to see the effect of noise.")
     table = [
         {
             "query": in_words(int(query), grid),
@@ -97,7 +97,7 @@ def draw_positions(
 
 
 def _shrinkage(found: Similarities) -> tuple[float, float]:
-    """The mean map as a multiple of the deterministic one: the best factor, and what it leaves of the variance."""
+    """Fits the mean map by a multiple of the deterministic one: the factor, and the unexplained share of variance."""
     clean, mean = found.deterministic.double(), found.mean.double()
     factor = float((clean * mean).sum() / clean.square().sum())
     spread = (mean - mean.mean(dim=1, keepdim=True)).square().sum()
@@ -112,16 +112,16 @@ def _usual_queries(grid: Grid) -> list[int]:
 
 
 def _summary(similarity: Tensor, query: int, grid: Grid) -> str:
-    """At the query, at its neighbors, and at all others."""
+    """Similarity at the query, and its mean over the neighbors and over all others."""
     near, far = neighborhood(query, grid)
     return f"{similarity[query]:.2f} / {similarity[near].mean():.2f} / {similarity[far].mean():.2f}"
 
 
 def place(text: str, grid: Grid, option: str) -> int:
-    """The index of the patch at "ROW,COLUMN": people count both from 1, an index begins at 0, row by row."""
+    """The index, row by row from 0, of the patch at "ROW,COLUMN", which are counted from 1."""
     found = re.fullmatch(r"(\d+)\s*,\s*(\d+)", text.strip())
     if found is None:
-        raise UserError(f"{option}={text} is no place. Give ROW,COLUMN, both counted from 1, such as {option}=2,3.")
+        raise UserError(f"{option}={text} is not a patch. Give ROW,COLUMN, counted from 1, such as {option}=2,3.")
     row, column = int(found[1]) - 1, int(found[2]) - 1
     if not (0 <= row < grid[0] and 0 <= column < grid[1]):
         raise UserError(
@@ -132,12 +132,12 @@ def place(text: str, grid: Grid, option: str) -> int:
 
 
 def in_words(index: int, grid: Grid) -> str:
-    """The same counting as that of `place`, and of the page."""
+    """Row and column from 1, as in `place` and on the page."""
     return f"row {index // grid[1] + 1}, column {index % grid[1] + 1}"
 
 
 def neighborhood(query: int, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Which patches are next to a patch (its eight neighbors), and which are farther away: N bool each."""
+    """Masks of the eight neighbors of a patch and of all patches farther away: N bool each."""
     rows, columns = (torch.arange(length) for length in grid)
     distance = torch.maximum((rows - query // grid[1]).abs()[:, None], (columns - query % grid[1]).abs()).flatten()
     return distance == 1, distance > 1
@@ -151,9 +151,9 @@ def _draw(path: Path, columns: dict[str, Tensor], queries: Tensor, grid: Grid, t
         for column, (name, maps) in enumerate(columns.items()):
             for row, query in enumerate(queries.tolist()):
                 axis = axes[row, column]
-                # One scale for all, so that a map that is lowered as a whole is seen to be.
+                # One scale for all, so that a map that is lower as a whole looks lower.
                 shown = axis.imshow(maps[row].view(grid).numpy(), vmin=low, vmax=1.0, cmap="viridis")
-                # Black on white is seen on any color of the map.
+                # Black on white is visible on any color of the map.
                 for color, size in (("white", 7), ("black", 4)):
                     axis.plot(query % grid[1], query // grid[1], "s", color=color, markersize=size)
                 axis.set(xticks=[], yticks=[], title="" if row else textwrap.fill(name, _TITLE_WIDTH))

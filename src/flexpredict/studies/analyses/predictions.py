@@ -1,7 +1,7 @@
 """Which tokens of an image a predicted feature is most like (the paper's Figure 6).
 
 A masked patch is predicted from the context; the cosines of this prediction with the target encoder's features of all
-patches of the same image go through a softmax, as in the paper (which names no temperature, hence 1).
+patches of the same image go through a softmax, as in the paper (which gives no temperature; the default is 1).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from flexpredict.studies.analyses.output import Analysis, places_for, write_arra
 from flexpredict.studies.analyses.positions import in_words, neighborhood, place
 from flexpredict.studies.figures import drawing
 
-_SEEDS_TRIED = 200  # for a mask that hides an asked-for patch
+_SEEDS_TRIED = 200  # to suggest a mask that predicts the given patch
 _SCENES = 100
 
 
@@ -36,7 +36,7 @@ _SCENES = 100
 class MaskedImage:
     """A mask and one of the patches that it hides.
 
-    context: Nc and targets: M Nt, indices on the grid of what is predicted; block, slot: of the patch in targets.
+    context: Nc and targets: M Nt, indices on the grid of targets; block, slot: position of the patch in targets.
     """
 
     grid: Grid
@@ -66,7 +66,7 @@ def predicted_similarity(model: IJEPA, pixels: Tensor, view: MaskedImage) -> Ten
 
 @torch.no_grad()
 def target_tokens(model: IJEPA, images: Tensor, grid: Grid) -> Tensor:
-    """What the model would predict at every place, standardized where its targets are: B 3 H W -> B N d_e."""
+    """The targets for all patches, standardized if the model standardizes them: B 3 H W -> B N d_e."""
     everything = torch.arange(grid[0] * grid[1], device=images.device).expand(len(images), 1, 1, -1)
     features = model.target_features(images, everything)
     if model.standardization is not None:
@@ -75,7 +75,7 @@ def target_tokens(model: IJEPA, images: Tensor, grid: Grid) -> Tensor:
 
 
 def draw_mask(opened: OpenedModel, patch: str | None = None, mask_seed: int = 0) -> MaskedImage:
-    """A mask as the run draws them, and the asked-for patch, by default the middle of the first target block."""
+    """A mask as drawn in the run, and the given patch (default: the middle of the first target block)."""
     model = _predicting(opened)
     grid = model.mask_grid(torch.empty(1, 3, *opened.image_size))
     check_masking(opened.recipe.masking, grid)
@@ -103,12 +103,12 @@ def draw_predictions(
     mask_seed: int = 0,
     temperature: float = 1.0,
 ) -> Analysis:
-    """predictions.png and predictions.npz, for one or two runs.
+    """Write predictions.png and predictions.npz, for one or two runs.
 
-    image: a file; otherwise image number `index` of `data`, by default what the first run was trained on.
+    image: a file; default, image number `index` of `data`, which defaults to the first run's training images.
     """
     if not 1 <= len(models) <= 2:
-        raise UserError(f"The predictions of one or two runs are drawn side by side, not of {len(models)}.")
+        raise UserError(f"The predictions figure shows one or two runs, not {len(models)}.")
     if not temperature > 0:
         raise UserError(f"temperature={temperature:g} must be more than 0 (the paper's: 1).")
     view = draw_mask(models[0], patch, mask_seed)
@@ -160,11 +160,11 @@ def _predicting(opened: OpenedModel) -> IJEPA:
     if isinstance(opened.model, IJEPA):
         return opened.model
     reason = {
-        "mae": "it predicts pixels, which have no feature to compare with those of other patches",
-        "data2vec": "its encoder predicts by itself, among all tokens, and has no predictor to ask",
+        "mae": "it predicts pixels, not features that could be compared with those of other patches",
+        "data2vec": "its encoder makes the predictions itself, so there is no predictor",
     }[opened.recipe.method]
     raise UserError(
-        f"The predictions figure cannot be drawn of {opened.name}, a run of {opened.recipe.method}: {reason}. "
+        f"The predictions figure cannot be drawn for {opened.name}, a run of {opened.recipe.method}: {reason}. "
         "Use a run of ijepa; positions, norms and blur work for every method."
     )
 
@@ -175,7 +175,7 @@ def _mask(opened: OpenedModel, grid: Grid, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _middle(block: Tensor, grid: Grid) -> int:
-    """Which of a block's patches is nearest to its center."""
+    """The index within the block of the patch nearest to its center."""
     places = torch.stack((block // grid[1], block % grid[1]), dim=1).float()
     return int((places - places.mean(dim=0)).square().sum(dim=1).argmin())
 
@@ -194,7 +194,7 @@ def _source(opened: OpenedModel, data: str | None) -> ImageSource:
 def _read(source: ImageSource, index: int, image_size: tuple[int, int]) -> Tensor:
     """The largest centered part of an image that has the right shape: 3 H W uint8."""
     if not 0 <= index < len(source):
-        raise UserError(f"index={index} is not there: {source.name} has images 0 to {len(source) - 1}.")
+        raise UserError(f"index={index} is out of range: {source.name} has images 0 to {len(source) - 1}.")
     crops = draw_crops(PRESETS["none"], torch.zeros(1, dtype=torch.int64))
     images, unreadable = source.read(torch.tensor([index]), crops, image_size)
     if unreadable:
@@ -226,11 +226,11 @@ def _draw(
             axis.set_title(title)
         for axis, opened, shares in zip(axes[2:], models, heat, strict=True):
             axis.imshow(image.float().mean(dim=2).numpy(), cmap="gray", extent=extent, vmin=0, vmax=255)
-            # Each on a scale of its own: at temperature 1 the shares differ by a factor of two or so.
+            # Each on its own scale: at temperature 1 the shares differ only by a factor of about two.
             shown = axis.imshow(100 * shares.view(rows, columns).numpy(), cmap="inferno", alpha=0.75, extent=extent)
             axis.add_patch(Rectangle((left, top), width, height, fill=False, color="white", linewidth=2.5))
             axis.set_title(opened.label)
             figure.colorbar(shown, ax=axis, location="bottom", shrink=0.9, label="share of the softmax (%)")
         for axis in axes:
             axis.set_axis_off()
-        figure.suptitle(f"What the prediction at {where} is like (temperature {temperature:g})", fontsize=11)
+        figure.suptitle(f"Similarity to the prediction at {where} (temperature {temperature:g})", fontsize=11)

@@ -1,11 +1,11 @@
-"""Proposition 1 by numbers: from a noisy place, the best prediction is a blur of the clean one.
+"""Proposition 1 in numbers: given a noisy position, the best prediction is a blur of the clean one.
 
-On a line: a target Y with E[Y | X = x] = f(x), at a place X that is known only as R = X + Z, Z ~ N(0, s²). The
-predictor of least squared error is E[Y | R = r] = ∫ f(x) p(x | r) dx, with p(x | r) ∝ p(x) exp(-(x - r)² / 2s²).
-Where places are equally likely, p(x) is a constant and this is f convolved with a Gaussian, which is what the
-proposition says. It does not name that condition: with a prior that is not flat the Gaussian blur is not the best
-predictor. Both cases are shown, and for both a regression on samples (R, Y), which knows nothing of f, s and the
-prior, finds the closed form.
+In one dimension: a target Y with E[Y | X = x] = f(x), at a position X that is only known as R = X + Z, Z ~ N(0, s²).
+The predictor of least squared error is E[Y | R = r] = ∫ f(x) p(x | r) dx, with p(x | r) ∝ p(x) exp(-(x - r)² / 2s²).
+If all positions are equally likely, p(x) is constant and this is f convolved with a Gaussian, as the proposition
+says. It does not name that condition: with a prior that is not flat, the Gaussian blur is not the best predictor.
+Both cases are shown, and in both a regression on samples (R, Y), without knowledge of f, s and the prior, finds the
+closed form.
 """
 
 import math
@@ -34,10 +34,10 @@ _QUADRATURE = torch.linspace(-8.0, 8.0, 4001, dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Prior:
-    """Where X may be: a density, and how to draw from it."""
+    """The distribution of X: its density, and how to draw from it."""
 
     name: str
-    density: Function  # needs no right scale
+    density: Function  # up to a constant factor
     draw: Callable[[int, int], Tensor]  # key, count
 
 
@@ -54,7 +54,7 @@ GAUSSIAN = Prior(
 
 
 def clean(x: Tensor) -> Tensor:
-    """f: edges, and a ripple finer than the noise."""
+    """The function f: edges, and a ripple finer than the noise."""
     return torch.tanh(8 * torch.sin(1.5 * x)) + 0.4 * torch.sin(7 * x)
 
 
@@ -65,12 +65,12 @@ def best_predictor(function: Function, density: Function, noise: float, at: Tens
 
 
 def gaussian_blur(function: Function, noise: float, at: Tensor) -> Tensor:
-    """f convolved with N(0, noise²): the best predictor where all places are equally likely."""
+    """f convolved with N(0, noise²): the best predictor if all positions are equally likely."""
     return best_predictor(function, torch.ones_like, noise, at)
 
 
 def learned_predictor(prior: Prior, samples: int, seed: int) -> Function:
-    """Ridge regression on random Fourier features of R, from samples of (R, Y): solved, so no luck of training."""
+    """Ridge regression on random Fourier features of R, from samples of (R, Y), solved exactly."""
 
     def key(what: str) -> Tensor:
         return torch.tensor(stream_key(seed, f"proposition 1: {what}", samples))
@@ -91,18 +91,18 @@ def learned_predictor(prior: Prior, samples: int, seed: int) -> Function:
 
 
 def error(prior: Prior, predictor: Function) -> float:
-    """Root-mean-square distance to the best predictor, over R: what is lost by using this one."""
+    """Root-mean-square distance to the best predictor, over the distribution of R."""
     r = _QUADRATURE[::20]
     seen = torch.exp(-0.5 * ((r[:, None] - _QUADRATURE) / NOISE).square()) @ prior.density(_QUADRATURE)
     distance = predictor(r) - best_predictor(clean, prior.density, NOISE, r)
-    # Far from all places both weights and densities vanish.
+    # Far outside the prior, both weights and densities vanish.
     squares = torch.where(seen > 1e-9 * seen.max(), distance, 0.0).square()
     return float((seen @ squares / seen.sum()).sqrt())
 
 
 @dataclass(frozen=True)
 class Course:
-    """Errors for one prior: of the learned predictor by number of samples (mean, half interval), and of others."""
+    """Errors for one prior: of the learned predictor by sample count (mean, half interval), and of two others."""
 
     prior: Prior
     learned: list[tuple[float, float | None]]
@@ -121,7 +121,7 @@ def course(prior: Prior, samples: Sequence[int], repeats: int = REPEATS, seed: i
 
 
 def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
-    """proposition1.png and proposition1.csv."""
+    """Write proposition1.png and proposition1.csv."""
     picture, data = places_for(out, "proposition1", "csv")
     courses = [course(prior, SAMPLES, seed=seed) for prior in (UNIFORM, GAUSSIAN)]
     write_csv_atomically(
@@ -142,7 +142,7 @@ def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
     _draw(picture, courses, seed)
     table = [
         {
-            "prior of the place": one.prior.name,
+            "prior of the position": one.prior.name,
             f"learned, {SAMPLES[0]:,} samples": f"{one.learned[0][0]:.3f}",
             f"learned, {SAMPLES[-1]:,} samples": f"{one.learned[-1][0]:.4f}",
             "Gaussian blur": f"{one.blur:.3f}",
@@ -152,7 +152,7 @@ def draw_proposition1(out: Path, *, seed: int = 0) -> Analysis:
     ]
     lines = (
         "Root-mean-square distance to the best predictor E[Y | R]: regression on samples converges to it.",
-        "The Gaussian blur of the proposition is that predictor only where places are equally likely: inside the "
+        "The Gaussian blur of the proposition is that predictor only if positions are equally likely: inside the "
         "uniform prior, not at its edges, and not for a Gaussian prior.",
     )
     return Analysis(picture, data, lines, tuple(table))
@@ -172,7 +172,7 @@ def _draw(path: Path, courses: Sequence[Course], seed: int) -> None:
             label = f"learned from {SAMPLES[-1]:,} samples"
             axis.plot(x, learned.numpy(), ":", color=COLORS[5], linewidth=2.2, label=label)
             title = f"{one.prior.name}, noise s = {NOISE}"
-            axis.set(xlabel="noisy place r (units of x)", ylim=(-2.0, 2.9), title=title)
+            axis.set(xlabel="noisy position r (units of x)", ylim=(-2.0, 2.9), title=title)
             means, halves = zip(*one.learned, strict=True)
             bars, label = [half or 0.0 for half in halves], f"learned, {one.prior.name}"
             errors.errorbar(SAMPLES, means, yerr=bars, fmt="o-", color=color, capsize=3, label=label)
