@@ -49,6 +49,7 @@ from flexpredict.training.recipe_parser import merge
         ({"positions": {"noise_std": -1}}, "positions.noise_std=-1.0 is out of range: it must be at least 0"),
         ({"targets": {"layers": 0}}, "targets.layers=0 is out of range"),
         ({"batch_size": 1000}, "batch_size=1000 is more than the 48 images of an epoch. Use at most 48"),
+        ({"batch_size": 64, "accumulate": 64}, "accumulate=64 need at least 64 images, and there are 48"),
         ({"model_options": {"embed_dim": 96, "num_heads": 5}}, "cannot be built with .*num_heads"),
         ({"model_options": {"wings": 2}}, "cannot be built with .*wings"),
         ({"positions": {"kind": "sincos", "noise_std": 0.5}}, "positions.noise_std=0.5 does not work"),

@@ -215,7 +215,7 @@ def _announce(
     if positions == "stochastic":
         positions += f" (StoP), noise_std {model.masked_tokens.stochastic.noise_std:.3g}"
         if recipe.positions.noise_to_signal is not None:
-            positions += f": initially {recipe.positions.noise_to_signal:g} times a position"
+            positions += f" (noise_to_signal {recipe.positions.noise_to_signal:g} at the start)"
         if recipe.positions.covariance != "tied":
             positions += f", covariance {recipe.positions.covariance}"
     share, parts = "", fabric.world_size * recipe.accumulate

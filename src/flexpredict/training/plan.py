@@ -134,6 +134,11 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
 
     batch_size, epochs = recipe.batch_size or 1, recipe.epochs or 1.0
     parts = world_size * recipe.accumulate
+    if parts > samples:
+        raise UserError(
+            f"{world_size} device(s) times accumulate={recipe.accumulate} need at least {parts} images, and there are "
+            f"{samples}. Use fewer."
+        )
     if batch_size % parts:
         near = max(1, round(batch_size / parts)) * parts
         raise UserError(
@@ -143,7 +148,7 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     if batch_size > samples:
         raise UserError(
             f"batch_size={batch_size} is more than the {samples} images of an epoch. Use at most "
-            f"{samples // parts * parts or parts}."
+            f"{samples // parts * parts}."
         )
     steps = math.ceil(epochs * samples / batch_size)
     warmup, hold = recipe.optimizer.warmup_epochs, recipe.optimizer.hold_from_epoch

@@ -54,9 +54,11 @@ def whole_weights(model: nn.Module) -> Iterator[None]:
     shared = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for module in shared:
         module.unshard()
-    yield
-    for module in shared:
-        module.reshard()
+    try:
+        yield
+    finally:
+        for module in shared:
+            module.reshard()
 
 
 def blocks_gathered_alone(model: nn.Module) -> Iterator[nn.Module]:
