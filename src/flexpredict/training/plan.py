@@ -136,8 +136,8 @@ def make_plan(recipe: Recipe, source: ImageSource | ImageStream, device: torch.d
     parts = world_size * recipe.accumulate
     if parts > samples:
         raise UserError(
-            f"{world_size} device(s) times accumulate={recipe.accumulate} need at least {parts} images, and there are "
-            f"{samples}. Use fewer."
+            f"{world_size} device(s) times accumulate={recipe.accumulate} need at least {parts} images, and there "
+            f"are {samples}. Use fewer."
         )
     if batch_size % parts:
         near = max(1, round(batch_size / parts)) * parts
