@@ -115,7 +115,7 @@ def test_a_config_that_makes_no_sense_is_refused(file: str, change: dict[str, An
     path = tmp_path / file
     values = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(values | change))
-    with pytest.raises(UserError, match="cannot be"):
+    with pytest.raises(UserError, match="has an invalid value"):
         flexpredict.load(tmp_path)
 
 

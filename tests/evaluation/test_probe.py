@@ -255,7 +255,7 @@ def test_the_command_prints_a_table_and_writes_the_whole_protocol(
     [
         (["--image_size", "33"], "Images of 33x33 cannot be cut into the 4x4 patches"),
         (["--image_size", "32,64"], "--image_size 32,64 names several sizes"),
-        (["--layers", "9"], "last 9 layers"),
+        (["--layers", "9"], "--layers 9 is out of range"),
         (["--pooling", "class"], "needs a class token"),
         (["--devices", "two"], "--devices two"),
         (["--table", "foreign.csv"], "foreign.csv is not a table of results"),

@@ -22,7 +22,7 @@ def test_a_run_is_opened_as_it_was_saved_and_by_step(runs: dict[str, Path], stop
     earlier = open_model(runs["stop"], step=3)
     assert earlier.step == 3 and not torch.equal(earlier.matrix, stop.matrix)
     assert torch.equal(earlier.new_matrix, stop.new_matrix)
-    with pytest.raises(UserError, match=r"no checkpoint of step 4 .* those of 3, 6"):
+    with pytest.raises(UserError, match=r"no checkpoint of step 4 .* available steps: 3, 6"):
         open_model(runs["stop"], step=4)
 
 
@@ -48,5 +48,5 @@ def test_what_is_no_run_is_refused_in_words(runs: dict[str, Path], tmp_path: Pat
         open_model(tmp_path / "missing")
     with pytest.raises(UserError, match=r"no config\.yaml"):
         open_model(tmp_path)
-    with pytest.raises(UserError, match="has no predictor"):
+    with pytest.raises(UserError, match="has an encoder but no predictor"):
         open_model(runs["stop"] / "encoder.safetensors")

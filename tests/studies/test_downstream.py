@@ -49,7 +49,7 @@ def test_what_is_asked_later_is_measured_without_training_again(tmp_path: Path, 
 def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "nowhere")
     mistakes = (
-        ({"transfer": ["a"]}, r"transfer is a;.*two names"),
+        ({"transfer": ["a"]}, r"transfer is a\. Give two names"),
         ({"transfer": [OTHER[0], nowhere]}, "nowhere"),
         ({"clevr": nowhere}, "is not CLEVR's folder"),
         ({"davis": nowhere}, "no folder .*nowhere"),
