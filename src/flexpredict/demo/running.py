@@ -87,7 +87,7 @@ def run_demo(
                 if fitting < len(seeds):
                     console.print(
                         f"The first seed took {duration(spent)}, so there is time for {fitting} of {len(seeds)}; "
-                        f"with seeds={len(seeds)}, the demo adds the others.",
+                        f"`flexpredict demo --seeds {len(seeds)}` adds the others.",
                         highlight=False,
                     )
                     seeds = seeds[:fitting]
