@@ -1,8 +1,6 @@
 """Probes of a run while it trains: the first before training, and the best encoder is kept."""
 
-import json
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,6 +12,7 @@ from flexpredict import pretrain, pretraining
 from flexpredict.errors import UserError
 from flexpredict.model.encoder import Encoder
 from flexpredict.reports.answers import answers
+from flexpredict.runs.metrics import read_records
 from flexpredict.runs.run_record import read_run
 from flexpredict.training.loop import Training
 
@@ -25,23 +24,19 @@ def labeled(tmp_path: Path) -> str:
     return str(tmp_path / "labeled")
 
 
-def metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_the_online_probe_needs_labels_and_reports_accuracy(pictures: str, labeled: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs labels"):
         pretrain(pictures, tmp_path / "refused", **RECIPE, probe_every=1)
     assert not (tmp_path / "refused").exists()
     pretrain(labeled, tmp_path / "run", **RECIPE, probe_every=1)
-    probed = [record for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
+    probed = [record for record in read_records(tmp_path / "run" / "metrics.jsonl") if "knn_accuracy" in record]
     assert [record["step"] for record in probed] == [0, 6, 12, 18], "the first before training"
     assert all(0.0 <= record[key] <= 1.0 for record in probed for key in ("knn_accuracy", "linear_accuracy"))
 
 
 def test_labeled_images_of_any_kind_switch_the_probe_on(pictures: str, labeled: str, tmp_path: Path) -> None:
-    pretrain(pictures, tmp_path / "run", **RECIPE, probe_data=labeled)
-    probed = [record["step"] for record in metrics(tmp_path / "run") if "knn_accuracy" in record]
+    run = pretrain(pictures, tmp_path / "run", **RECIPE, probe_data=labeled)
+    probed = [record["step"] for record in run.metrics() if "knn_accuracy" in record]
     assert len(probed) == 11 and probed[-1] == 18, "ten times in a run, and before it"
     with pytest.raises(UserError, match=r"probe_data=.* needs labels"):
         pretrain(pictures, tmp_path / "refused", **RECIPE, probe_data=pictures)
@@ -91,7 +86,7 @@ def test_the_probe_before_training_is_taken_once_however_often_a_run_begins(
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
         patch.setattr(Training, "_take_step", Mock(side_effect=MemoryError))
         pretrain(labeled, tmp_path / "run", **RECIPE, probe_every=1, on_nan="rollback")
-    assert [record["step"] for record in metrics(tmp_path / "run")] == [0]
+    assert [record["step"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [0]
     run = pretrain(out=tmp_path / "run", resume=True)
     assert [record["step"] for record in run.metrics()] == [record["step"] for record in once.metrics()]
     assert run.metrics()[0] == once.metrics()[0] and run.metrics()[0]["epoch"] == 0
